@@ -1,0 +1,38 @@
+# Everything from outside, found once. What is optional says so when it is missing.
+find_package(Threads REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+
+if(CKPTD_BUILD_DAEMON)
+  find_package(RocksDB CONFIG REQUIRED)
+  find_package(prometheus-cpp CONFIG REQUIRED)
+endif()
+
+if(CKPTD_BUILD_TESTS)
+  find_package(Catch2 REQUIRED)
+  find_package(rapidcheck CONFIG REQUIRED)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# GPU support is optional: without it the host-memory build is whole.
+find_package(CUDAToolkit QUIET)
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA runtime ${CUDAToolkit_VERSION} found")
+else()
+  message(STATUS "CUDA runtime not found: host memory only")
+endif()
+if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY)
+  message(STATUS "NCCL found: ${NCCL_LIBRARY}")
+else()
+  message(STATUS "NCCL not found")
+endif()
