@@ -16,17 +16,13 @@
 #include <memory>
 #include <utility>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "daemon/runtime/done.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/rpc/status.h"
 
 namespace ckptd {
-
-// How an asynchronous operation answers. Called exactly once.
-template <typename Response>
-using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
 namespace unary_call_internal {
 
