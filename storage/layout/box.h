@@ -36,7 +36,8 @@ struct Box {
 Box WholeBox(std::span<const int64_t> shape);
 
 // Checks what came from outside: at most kMaxDimensions, no negative length, and
-// elements x element_bytes within 2^63 - 1. The error says which of these fails.
+// elements x element_bytes within 2^63 - 1, a zero length counting as one (strides
+// must not overflow either). The error says which of these fails.
 absl::Status ValidateShape(std::span<const int64_t> shape, uint64_t element_bytes);
 // As ValidateShape, and that the box has the shape's dimensions and lies inside.
 absl::Status ValidateBox(const Box& box, std::span<const int64_t> shape, uint64_t element_bytes);
@@ -60,12 +61,15 @@ std::string ShapeToString(std::span<const int64_t> shape);
 // row-major flattening of `shape`: at most 2n-1 for n dimensions (n >= 1). Each
 // is contiguous in the flattening, one after the other.
 // Source: ByteCheckpoint (arXiv 2407.20143), section 3.2 "irregular tensors",
-// there left to communication; here by arithmetic alone.
+// there left to communication; here by arithmetic alone. The range must lie inside
+// the shape; none for count 0.
 std::vector<Box> FlatRangeToBoxes(std::span<const int64_t> shape, int64_t first, int64_t count);
 
 // Do the boxes cover the shape exactly: no hole, no overlap? Empty boxes are
-// ignored. Near-linear in the number of boxes. The error names one box that is
-// missing (FAILED_PRECONDITION) or two that overlap (ALREADY_EXISTS).
+// ignored. n log n in the number of boxes for grids and whatever else straight cuts
+// make (see exact_cover.cc for the rest). The error names one box that is missing
+// (FAILED_PRECONDITION) or two that overlap (ALREADY_EXISTS); where both are to be
+// found, either. INVALID_ARGUMENT for a box that is not inside the shape.
 absl::Status CheckExactCover(std::span<const int64_t> shape, std::span<const Box> boxes);
 
 }  // namespace ckptd

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "storage/layout/box.h"
@@ -31,6 +32,11 @@ Extents DenseStrides(std::span<const int64_t> lengths);
 void ForEachRun(
     const StridedMemory& memory, const Box& part, uint64_t element_bytes,
     absl::FunctionRef<void(uint64_t offset_bytes, std::byte* pointer, uint64_t length_bytes)> run);
+
+// Copies `part`, a box inside both memories' boxes, from one to the other. The
+// memories must not overlap. `from` is only read.
+void CopyBox(const StridedMemory& from, const StridedMemory& to, const Box& part,
+             uint64_t element_bytes);
 
 // Scatters a window of a stored piece into memory. `window` holds elements
 // [first_element, first_element + window.size() / element_bytes) of the row-major
