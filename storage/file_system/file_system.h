@@ -13,7 +13,11 @@
 // UNAVAILABLE for what may pass by itself (EINTR is retried inside), DATA_LOSS
 // for EIO, INTERNAL otherwise.
 //
-// Paths are absolute and were built by us: no client's string is used unchecked.
+// Paths are absolute and were built by us: no client's string is used unchecked. But
+// folders below a job's belong to its user, who may put anything there: so no path
+// is followed through a symbolic link (PERMISSION_DENIED), and only regular files
+// are opened. A store's root is made free of links once, when it is configured
+// (CanonicalDirectory).
 #ifndef CKPTD_STORAGE_FILE_SYSTEM_FILE_SYSTEM_H_
 #define CKPTD_STORAGE_FILE_SYSTEM_FILE_SYSTEM_H_
 
@@ -55,6 +59,8 @@ class WritableFile {
   // is unknown: never call again, write a new file.
   [[nodiscard]] virtual absl::Status Sync() = 0;
   [[nodiscard]] virtual absl::Status Close() = 0;
+  // Whether the page cache is bypassed: what CreateOptions::direct came to.
+  virtual bool is_direct() const = 0;
 };
 
 class ReadableFile {
@@ -65,15 +71,19 @@ class ReadableFile {
   // direct I/O the same alignment as in WriteAt, except that the file's end may
   // cut the last block: the bytes behind it in `out` are then unspecified.
   [[nodiscard]] virtual absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) const = 0;
+  // When it was opened.
   virtual uint64_t size_bytes() const = 0;
+  virtual bool is_direct() const = 0;
 };
 
 struct CreateOptions {
   FileOwner owner;
-  // Space set aside at once, so that a full disk fails here and not half-way.
+  // Space set aside at once, so that a full disk fails here (RESOURCE_EXHAUSTED, with
+  // bytes needed and free; no file is left) and not half-way. The file's size stays 0.
+  // Where the file system can't set aside, its free bytes are compared instead.
   uint64_t reserve_bytes = 0;
   // Bypass the page cache where the file system can; where it can't, the file is
-  // buffered instead and is_direct() of the FileSystem's probe says so.
+  // buffered instead and is_direct() says so. Alignment is asked for either way.
   bool direct = false;
 };
 
@@ -104,12 +114,14 @@ class FileSystem {
   // Makes `content` appear under `path` in one step, and durable before it
   // returns: temporary name beside it, fsync, atomic rename or create, fsync of
   // the directory. A crash at any moment leaves the old state or the new (and at
-  // most a file named ".tmp-...").
+  // most a file named ".tmp-..."). After an error other than ALREADY_EXISTS the
+  // name may hold the new content all the same: look before writing again.
   [[nodiscard]] virtual absl::Status Commit(const std::string& path, std::string_view content,
                                             CommitMode mode, const FileOwner& owner) = 0;
 
   // Creates the directory (mode 0750) and missing parents down from `root`,
-  // which must exist, and makes each new name durable.
+  // which must exist, and makes each name durable. Those that exist keep their
+  // owner and mode. INVALID_ARGUMENT for "." or "..".
   [[nodiscard]] virtual absl::Status CreateDirectories(const std::string& root,
                                                        const std::string& relative,
                                                        const FileOwner& owner) = 0;

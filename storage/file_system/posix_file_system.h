@@ -3,12 +3,19 @@
 #define CKPTD_STORAGE_FILE_SYSTEM_POSIX_FILE_SYSTEM_H_
 
 #include <memory>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "storage/file_system/file_system.h"
 
 namespace ckptd {
 
 std::unique_ptr<FileSystem> MakePosixFileSystem();
+
+// The directory's absolute path without symbolic links, "." and "..": what a
+// configured path becomes before it is given to a FileSystem. NOT_FOUND if there
+// is none, FAILED_PRECONDITION if it is no directory.
+absl::StatusOr<std::string> CanonicalDirectory(const std::string& path);
 
 }  // namespace ckptd
 
