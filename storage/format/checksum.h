@@ -25,6 +25,8 @@ class ChunkChecksums {
   std::vector<uint32_t> Finish();
 
  private:
+  void EndChunk();
+
   std::vector<uint32_t> finished_;
   uint64_t in_chunk_bytes_ = 0;
   uint32_t current_ = 0;

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,8 +45,9 @@ struct DataFilePiece {
 class DataFileLayout {
  public:
   // The places follow from the pieces' element sizes; pieces of equal element
-  // size keep the order given. INVALID_ARGUMENT for two equal keys or a shape
-  // that overflows; RESOURCE_EXHAUSTED for a header above kMaxHeaderBytes.
+  // size keep the order given. INVALID_ARGUMENT, naming the key, for two equal
+  // keys, the reserved key "__metadata__", text that is not UTF-8, no data type, or
+  // sizes that overflow; RESOURCE_EXHAUSTED for a header above kMaxHeaderBytes.
   static absl::StatusOr<DataFileLayout> Create(std::vector<DataFilePiece> pieces,
                                                const std::map<std::string, std::string>& metadata);
 

@@ -13,19 +13,30 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckptd/v1/manifest.pb.h"
 
 namespace ckptd {
 
+// The frame and the manifest, of which nothing is checked: a writer decodes what it
+// encoded before it commits it. Equal manifests give equal bytes. Above Protobuf's
+// limit of 2 GiB the body is empty, which DecodeManifest refuses.
 std::string EncodeManifest(const v1::Manifest& manifest);
 
-// Checks the frame, then everything a load will rely on: file indices, ranges
-// inside their files, boxes inside their shapes, sizes that agree with them, as
-// many checksums as chunks, relative paths without "..". DATA_LOSS with what is
-// wrong and at which entry; FAILED_PRECONDITION for an unknown version or feature.
+// Checks the frame, then everything a load will rely on (CheckManifest). DATA_LOSS
+// with what is wrong and at which entry; FAILED_PRECONDITION for an unknown version,
+// feature or encoding, which a newer ckptd can read.
 // `path` is only for messages.
 absl::StatusOr<v1::Manifest> DecodeManifest(std::string_view bytes, std::string_view path);
+
+// What a load relies on: valid job name and numbers; relative paths without "..",
+// each once; names valid, sorted, and each in one list only; boxes inside their
+// shapes and covering them exactly; sizes that agree with the boxes; ranges inside
+// their files, behind the header; as many checksums as chunks; aliases that lead to an
+// entry of the same type and shape with pieces; copies whose ranks are ascending,
+// below the world size and in one copy only. Errors as DecodeManifest, without a path.
+[[nodiscard]] absl::Status CheckManifest(const v1::Manifest& manifest);
 
 }  // namespace ckptd
 
