@@ -1,0 +1,7 @@
+#include "daemon/runtime/version.h"
+
+namespace ckptd {
+
+std::string Version() { return CKPTD_VERSION; }
+
+}  // namespace ckptd
