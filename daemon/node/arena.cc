@@ -1,0 +1,328 @@
+#include "daemon/node/arena.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ckptd {
+
+ArenaLease::~ArenaLease() {
+  if (!extents_.empty()) arena_.Release(ticket_, extents_);
+}
+
+uint64_t ArenaLease::size_bytes() const {
+  return parts_.empty() ? 0 : parts_.back().image_offset + parts_.back().bytes.size();
+}
+
+void ArenaLease::ForEachRun(uint64_t offset, uint64_t length,
+                            absl::FunctionRef<void(std::span<std::byte>)> run) const {
+  auto part = std::upper_bound(
+      parts_.begin(), parts_.end(), offset,
+      [](uint64_t wanted, const ArenaPart& candidate) { return wanted < candidate.image_offset; });
+  if (part != parts_.begin()) --part;
+  for (; length > 0 && part != parts_.end(); ++part) {
+    const uint64_t within = offset - part->image_offset;
+    const uint64_t taken = std::min<uint64_t>(length, part->bytes.size() - within);
+    run(part->bytes.subspan(within, taken));
+    offset += taken;
+    length -= taken;
+  }
+}
+
+void ArenaLease::Write(uint64_t offset, absl::string_view content) const {
+  ForEachRun(offset, content.size(), [&](std::span<std::byte> run) {
+    memcpy(run.data(), content.data(), run.size());
+    content.remove_prefix(run.size());
+  });
+}
+
+v1::Lease ArenaLease::ToProto(uint64_t image_bytes) const {
+  v1::Lease lease;
+  lease.set_image_bytes(image_bytes);
+  for (const ArenaPart& part : parts_) {
+    v1::Segment* segment = lease.add_segments();
+    segment->set_slab_id(part.slab_id);
+    segment->set_slab_offset(part.slab_offset);
+    segment->set_image_offset(part.image_offset);
+    segment->set_length_bytes(part.bytes.size());
+  }
+  return lease;
+}
+
+ArenaTicket::~ArenaTicket() { arena_.Complete(id_); }
+
+void ArenaTicket::Expect(uint64_t bytes) {
+  absl::MutexLock lock(&arena_.mutex_);
+  arena_.admission_.Expect(id_, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options,
+                                                     const Clock& clock, Alarms& alarms,
+                                                     NodeProbe& probe) {
+  const uint64_t slab_bytes = RoundDown(options.slab_bytes, kExtentAlignmentBytes);
+  if (slab_bytes == 0 || options.arena_bytes < slab_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("an arena of ", options.arena_bytes,
+                                                   " bytes with slabs of ", options.slab_bytes));
+  }
+  std::vector<uint64_t> sizes;
+  std::vector<uint32_t> all;
+  for (uint64_t left = RoundDown(options.arena_bytes, kExtentAlignmentBytes); left > 0;) {
+    all.push_back(static_cast<uint32_t>(sizes.size()));
+    sizes.push_back(std::min(left, slab_bytes));
+    left -= sizes.back();
+  }
+  std::unique_ptr<Arena> arena(new Arena(options, std::move(sizes), clock, alarms, probe));
+  if (absl::Status status = arena->MakeSlabs(all); !status.ok()) {
+    return absl::Status(
+        status.code(),
+        absl::StrCat("taking an arena of ", BytesForPeople(arena->total_bytes_), ": ",
+                     status.message(), "; start the daemon with a smaller --arena-bytes"));
+  }
+  return arena;
+}
+
+Arena::Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, const Clock& clock,
+             Alarms& alarms, NodeProbe& probe)
+    : slab_bytes_(slab_bytes),
+      total_bytes_([&] {
+        uint64_t total = 0;
+        for (uint64_t bytes : slab_bytes) total += bytes;
+        return total;
+      }()),
+      touch_threads_(options.touch_threads),
+      clock_(clock),
+      alarms_(alarms),
+      probe_(probe),
+      admission_(slab_bytes),
+      slabs_(slab_bytes.size()) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ReportUse();
+  }
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "ckptd-arena");
+}
+
+Arena::~Arena() { Stop(); }
+
+void Arena::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+  std::vector<Waiter> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (auto& [id, waiter] : waiters_) {
+      admission_.Cancel(id);
+      left.push_back(std::move(waiter));
+    }
+    waiters_.clear();
+  }
+  for (Waiter& waiter : left) {
+    alarms_.Cancel(waiter.alarm);
+    std::move(waiter.done)(absl::UnavailableError("the node daemon is shutting down"));
+  }
+}
+
+ArenaTicketPtr Arena::Open(std::string job, std::string label) {
+  absl::MutexLock lock(&mutex_);
+  return ArenaTicketPtr(new ArenaTicket(*this, admission_.Open(std::move(job), std::move(label))));
+}
+
+void Arena::Acquire(ArenaTicketPtr ticket, std::vector<ExtentAsk> asks, absl::Time deadline,
+                    Done<std::vector<ArenaLeasePtr>> done) {
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    uint64_t bytes = 0;
+    for (const ExtentAsk& ask : asks) bytes += ask.bytes;
+    absl::StatusOr<RequestId> request = admission_.Ask(ticket->id_, std::move(asks));
+    if (stopping_) {
+      if (request.ok()) admission_.Cancel(*request);
+      refused = absl::UnavailableError("the node daemon is shutting down");
+    } else if (!request.ok()) {
+      refused = request.status();
+    } else {
+      Waiter& waiter = waiters_[*request];
+      waiter.ticket = std::move(ticket);
+      waiter.done = std::move(done);
+      waiter.bytes = bytes;
+      waiter.started = clock_.Now();
+      waiter.alarm = alarms_.At(deadline, [this, id = *request] { Expire(id); });
+      changed_ = true;
+    }
+  }
+  if (!refused.ok()) std::move(done)(refused);
+}
+
+absl::StatusOr<Arena::SharedSlab> Arena::Share(
+    uint64_t slab_id, absl::FunctionRef<bool(const std::string& job)> may_use) {
+  absl::MutexLock lock(&mutex_);
+  for (uint32_t i = 0; i < slabs_.size(); ++i) {
+    if (slabs_[i] == nullptr || slabs_[i]->id() != slab_id) continue;
+    const std::string& job = admission_.allocator().owner(i);
+    if (job.empty() || !may_use(job)) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("slab ", slab_id, " belongs to no job that this session has joined"));
+    }
+    SharedSlab shared{UniqueFd(fcntl(slabs_[i]->descriptor(), F_DUPFD_CLOEXEC, 0)),
+                      slabs_[i]->size_bytes()};
+    if (!shared.descriptor.valid()) {
+      return absl::ResourceExhaustedError("the node daemon has too many open files");
+    }
+    return shared;
+  }
+  return absl::NotFoundError(absl::StrCat("there is no slab ", slab_id));
+}
+
+uint64_t Arena::used_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return admission_.allocator().used_bytes();
+}
+
+void Arena::Release(TicketId ticket, std::span<const Extent> extents) {
+  absl::MutexLock lock(&mutex_);
+  admission_.Release(ticket, extents);
+  changed_ = true;
+  ReportUse();
+}
+
+void Arena::Complete(TicketId ticket) {
+  absl::MutexLock lock(&mutex_);
+  admission_.Complete(ticket);
+  changed_ = true;
+}
+
+void Arena::Expire(RequestId request) {
+  absl::MutexLock lock(&mutex_);
+  auto it = waiters_.find(request);
+  if (it == waiters_.end()) return;
+  it->second.expired = true;
+  changed_ = true;
+}
+
+void Arena::Run() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      auto ready = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return changed_ || stopping_; };
+      mutex_.Await(absl::Condition(&ready));
+      if (stopping_) return;
+      changed_ = false;
+    }
+    while (AnswerExpired() || GrantNext()) {
+    }
+  }
+}
+
+bool Arena::AnswerExpired() {
+  Waiter waiter;
+  std::string message;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto it = std::find_if(waiters_.begin(), waiters_.end(),
+                           [](const auto& entry) { return entry.second.expired; });
+    if (it == waiters_.end()) return false;
+    admission_.Cancel(it->first);
+    waiter = std::move(it->second);
+    waiters_.erase(it);
+    message = absl::StrCat(
+        "waited ",
+        absl::FormatDuration(absl::Trunc(clock_.Now() - waiter.started, absl::Milliseconds(1))),
+        " for ", BytesForPeople(waiter.bytes), " of the arena of ", BytesForPeople(total_bytes_),
+        "; it is held by: ", admission_.Holders());
+    ReportUse();
+  }
+  std::move(waiter.done)(absl::DeadlineExceededError(message));
+  return true;
+}
+
+bool Arena::GrantNext() {
+  Admission::Admitted admitted;
+  Waiter waiter;
+  std::vector<std::unique_ptr<Slab>> destroyed;
+  std::vector<uint32_t> missing;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::optional<Admission::Admitted> next = admission_.Next();
+    if (!next.has_value()) return false;
+    admitted = *std::move(next);
+    auto it = waiters_.find(admitted.request);
+    waiter = std::move(it->second);
+    waiters_.erase(it);
+    // At once: nobody may be sent the old slab as the new job's.
+    for (uint32_t index : admitted.grant.renewed_slabs) {
+      destroyed.push_back(std::move(slabs_[index]));
+    }
+    for (const std::vector<Extent>& block : admitted.grant.blocks) {
+      for (const Extent& extent : block) {
+        if (slabs_[extent.slab] == nullptr) missing.push_back(extent.slab);
+      }
+    }
+    ReportUse();
+  }
+  alarms_.Cancel(waiter.alarm);
+  destroyed.clear();
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  const absl::Status made = MakeSlabs(missing);
+  std::vector<ArenaLeasePtr> leases = MakeLeases(admitted);
+  if (made.ok()) {
+    std::move(waiter.done)(std::move(leases));
+  } else {
+    leases.clear();
+    std::move(waiter.done)(made);
+  }
+  return true;
+}
+
+absl::Status Arena::MakeSlabs(std::span<const uint32_t> indices) {
+  for (uint32_t index : indices) {
+    uint64_t id;
+    {
+      absl::MutexLock lock(&mutex_);
+      id = next_slab_id_++;
+    }
+    absl::StatusOr<std::unique_ptr<Slab>> slab =
+        Slab::Create(id, slab_bytes_[index], touch_threads_);
+    if (!slab.ok()) return slab.status();
+    absl::MutexLock lock(&mutex_);
+    slabs_[index] = *std::move(slab);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ArenaLeasePtr> Arena::MakeLeases(const Admission::Admitted& admitted) {
+  std::vector<ArenaLeasePtr> leases;
+  absl::MutexLock lock(&mutex_);
+  for (const std::vector<Extent>& block : admitted.grant.blocks) {
+    std::unique_ptr<ArenaLease> lease(new ArenaLease(*this, admitted.ticket));
+    lease->extents_ = block;
+    uint64_t image_offset = 0;
+    for (const Extent& extent : block) {
+      Slab* slab = slabs_[extent.slab].get();
+      if (slab == nullptr) continue;  // making it has failed; the lease is given back unused
+      lease->parts_.push_back({.slab_id = slab->id(),
+                               .slab_offset = extent.offset,
+                               .image_offset = image_offset,
+                               .bytes = {slab->data() + extent.offset, extent.length}});
+      image_offset += extent.length;
+    }
+    leases.push_back(std::move(lease));
+  }
+  return leases;
+}
+
+void Arena::ReportUse() {
+  probe_.ArenaUsed(admission_.allocator().used_bytes(), total_bytes_);
+  probe_.ArenaWaiting(static_cast<int>(waiters_.size()));
+}
+
+}  // namespace ckptd
