@@ -86,7 +86,7 @@ check_format() {
 
 sanitized_tests() {  # NAME SANITIZERS COMPILER-C COMPILER-C++
   local folder=$SOURCE_DIR/build-$1
-  if ! step "$1: build" build "$folder" -DCKPTD_SANITIZE="$2" \
+  if ! step "$1: build" build "$folder" -DCKPTD_BUILD_TESTS=ON -DCKPTD_SANITIZE="$2" \
     -DCMAKE_C_COMPILER="$3" -DCMAKE_CXX_COMPILER="$4"; then
     record "$1: build" 0 1
     return
@@ -118,7 +118,7 @@ if [[ $MODE == mutations ]]; then
 fi
 
 check "format" check_format
-if ! step "build" build "$BUILD_DIR"; then
+if ! step "build" build "$BUILD_DIR" -DCKPTD_BUILD_TESTS=ON; then
   record "build" 0 1
   finish
 fi

@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 
-import digests
 import model as gpt
 import report
 import text
@@ -37,6 +36,7 @@ class Schedule:
     second_kill: int  # the save of this step is staged and not persisted
     losses: int       # compared after each resume
     layers: int
+    reference_ranks: int
 
     @property
     def first_resume(self):
@@ -48,8 +48,9 @@ class Schedule:
 
 
 WHOLE = Schedule(save_every=4, first_kill=8, second_kill=12, losses=5,
-                 layers=gpt.GptConfig.layers)
-SHORT = Schedule(save_every=2, first_kill=4, second_kill=6, losses=2, layers=1)
+                 layers=gpt.GptConfig.layers, reference_ranks=4)
+SHORT = Schedule(save_every=2, first_kill=4, second_kill=6, losses=2, layers=1,
+                 reference_ranks=1)
 
 
 def require(condition, message):
@@ -92,8 +93,9 @@ class MainJob:
         return f"--save-every={self._schedule.save_every}"
 
     def _never_interrupted(self):
-        report.say("4 x FSDP, never interrupted: the reference")
-        with self._trainers("reference", 4) as trainers:
+        ranks = self._schedule.reference_ranks
+        report.say(f"{ranks} x FSDP, never interrupted: the reference")
+        with self._trainers("reference", ranks) as trainers:
             trainers.finish()
             self._reference = trainers.losses()
 
@@ -175,8 +177,8 @@ class MainJob:
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binaries", type=pathlib.Path, required=True,
-                        help="the folder of ckptd and ckptctl")
+    parser.add_argument("--build", type=pathlib.Path, required=True,
+                        help="the build folder with ckptd and ckptctl")
     parser.add_argument("--short", action="store_true", help="fewer steps of a smaller model")
     parser.add_argument("--keep", action="store_true", help="keep checkpoints and logs")
     return parser.parse_args()
@@ -189,7 +191,7 @@ def main():
     failed = True
     daemon = None
     try:
-        daemon = Daemon(options.binaries, folder)
+        daemon = Daemon(options.build, folder)
         job = MainJob(daemon, folder, SHORT if options.short else WHOLE)
         job.run()
         require(daemon.stop() == 0, f"ckptd did not end well; see {daemon.log}")

@@ -29,22 +29,24 @@ def tail(path, lines=30):
 class Daemon:
     """`ckptd standalone` with everything it has in `folder`."""
 
-    def __init__(self, binaries, folder):
+    def __init__(self, build, folder):
         self.socket_dir = folder / "run"
         self.log = folder / "ckptd.log"
-        self._ckptctl = binaries / "ckptctl"
-        self.socket_dir.mkdir()
-        (folder / "store").mkdir()
-        command = [binaries / "ckptd", "standalone", f"--socket_dir={self.socket_dir}",
-                   f"--store={folder / 'store'}", f"--state_dir={folder / 'state'}"]
+        self._ckptctl = build / "client/ctl/ckptctl"
+        for name in ("run", "state", "store"):
+            (folder / name).mkdir(mode=0o750)
+        ready_file = folder / "ready.json"
+        command = [build / "daemon/server/ckptd", "standalone",
+                   f"--socket-dir={self.socket_dir}", f"--state-dir={folder / 'state'}",
+                   f"--store=default={folder / 'store'}", f"--ready-file={ready_file}",
+                   "--arena-bytes=512MiB", "--metrics-listen=127.0.0.1:0"]
         with open(self.log, "wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait_until("the daemon answers", lambda: self.try_ckptctl("status").returncode == 0,
-                        START_SECONDS)
+        self.wait_until("the daemon is ready", ready_file.exists, START_SECONDS)
 
     def try_ckptctl(self, *arguments):
         return subprocess.run(
-            [self._ckptctl, f"--socket_dir={self.socket_dir}", *map(str, arguments)],
+            [self._ckptctl, f"--socket-dir={self.socket_dir}", *map(str, arguments)],
             capture_output=True, text=True)
 
     def ckptctl(self, *arguments):

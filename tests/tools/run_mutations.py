@@ -1,0 +1,151 @@
+"""Applies each patch of tests/mutations/ to a scratch copy of the tree, builds, and runs
+the tests that the patch names. They must pass before and fail after."""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TIMEOUT_SECONDS = 600
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTest:
+    kind: str    # "cpp" or "pytest"
+    target: str  # CMake target, or the pytest id
+    case: str    # the Catch2 test case's name; empty for pytest
+
+
+def parse_tests(patch):
+    """The tests that the patch's header names; ValueError if there are none."""
+    header = patch.read_text(encoding="utf-8").split("\ndiff ", 1)[0]
+    tests = []
+    for line in re.findall(r"^Test: (.+)$", header, re.MULTILINE):
+        words = shlex.split(line)
+        if words[0] == "cpp" and len(words) == 3:
+            tests.append(NamedTest("cpp", words[1], words[2]))
+        elif words[0] == "pytest" and len(words) == 2:
+            tests.append(NamedTest("pytest", words[1], ""))
+        else:
+            raise ValueError(f"not understood: Test: {line}")
+    if not tests:
+        raise ValueError("the header names no test")
+    return tests
+
+
+class ScratchTree:
+    """A copy of the tree with a build folder of its own."""
+
+    def __init__(self, folder, python):
+        self._folder = folder
+        self._python = python
+        self._packages = folder / "build/packages"
+        self._environment = dict(os.environ, CCACHE_BASEDIR=str(folder), CCACHE_NOHASHDIR="1",
+                                 PYTHONPATH=str(self._packages))
+        self._log = None
+
+    def copy(self):
+        """Brings the sources to the state of the tree; keeps what was built."""
+        for entry in self._folder.iterdir() if self._folder.exists() else []:
+            if entry.name != "build":
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        ignore = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.egg-info")
+        shutil.copytree(ROOT, self._folder, ignore=ignore, dirs_exist_ok=True)
+
+    def apply(self, patch):
+        return self._run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch)])
+
+    def build(self, tests):
+        targets = {test.target for test in tests if test.kind == "cpp"}
+        python_tests = any(test.kind == "pytest" for test in tests)
+        if python_tests:
+            targets |= {"ckptd", "ckptctl"}
+        # Times of copied files don't tell what changed; contents do, by ccache.
+        return (self._run(["cmake", "-S", ".", "-B", "build", "-G", "Ninja"])
+                and self._run(["ninja", "-C", "build", *sorted(targets)])
+                and (not python_tests or self._install_package()))
+
+    def _install_package(self):
+        shutil.rmtree(self._packages, ignore_errors=True)
+        return self._run([self._python, "-m", "pip", "install", "--quiet", "--no-deps",
+                          "--target", str(self._packages), "./client/python"])
+
+    def passes(self, test):
+        """Did the test run and pass? A test that isn't there has not."""
+        if test.kind == "pytest":
+            return self._run([self._python, "-m", "pytest", "-q", test.target])
+        program = next(iter((self._folder / "build").glob(f"tests/**/{test.target}")), None)
+        # A comma separates names in Catch2, brackets are tags: both are escaped.
+        case = re.sub(r"([,\[\]\\*])", r"\\\1", test.case)
+        return (program is not None and self._run([str(program), case])
+                and "No test" not in self._log)
+
+    def last_output(self):
+        return self._log
+
+    def _run(self, command):
+        try:
+            process = subprocess.run(command, cwd=self._folder, env=self._environment,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                     errors="replace", timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._log = f"{shlex.join(command)}: not done within {TIMEOUT_SECONDS} s"
+            return False
+        self._log = process.stdout
+        return process.returncode == 0
+
+
+def problem_of(patch, tests, scratch):
+    """None if every named test fails under the patch, else what is wrong."""
+    scratch.copy()
+    if not scratch.apply(patch):
+        return f"does not apply:\n{scratch.last_output()}"
+    if not scratch.build(tests):
+        return f"does not build:\n{scratch.last_output()[-4000:]}"
+    for test in tests:
+        if scratch.passes(test):
+            return f"survives {test.kind} {test.target} {test.case}: nothing guards it"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", required=True)
+    parser.add_argument("--results", required=True, type=pathlib.Path)
+    options = parser.parse_args()
+    patches = sorted((ROOT / "tests/mutations").glob("*.patch"))
+    scratch = ScratchTree(ROOT / "build/mutations/tree", str(pathlib.Path(options.python).absolute()))
+    passed = failed = 0
+
+    def judge(name, problem):
+        nonlocal passed, failed
+        passed, failed = passed + (problem is None), failed + (problem is not None)
+        print(f"{name:<58} {'caught' if problem is None else 'NOT CAUGHT: ' + problem}", flush=True)
+        (options.results / "mutations.count").write_text(f"{passed} {failed}\n")
+
+    tests_of = {}
+    for patch in patches:
+        try:
+            tests_of[patch] = parse_tests(patch)
+        except ValueError as error:
+            judge(patch.name, str(error))
+    scratch.copy()
+    named = sorted({test for tests in tests_of.values() for test in tests},
+                   key=lambda test: (test.kind, test.target, test.case))
+    if named and not scratch.build(named):
+        sys.exit(f"the unchanged tree does not build:\n{scratch.last_output()[-4000:]}")
+    broken = {test for test in named if not scratch.passes(test)}
+    for patch, tests in tests_of.items():
+        unusable = [f"{test.target} {test.case}" for test in tests if test in broken]
+        judge(patch.name, f"without the patch these do not pass: {unusable}" if unusable
+              else problem_of(patch, tests, scratch))
+
+
+if __name__ == "__main__":
+    main()
