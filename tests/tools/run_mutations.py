@@ -13,6 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 600
+NOT_SOURCES = re.compile(r"build.*|\.git|__pycache__|.*\.egg-info")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,14 @@ def parse_tests(patch):
     return tests
 
 
+def tree_files(root):
+    """The sources under `root`, relative to it."""
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [name for name in subfolders if not NOT_SOURCES.match(name)]
+        for name in names:
+            yield (pathlib.Path(folder) / name).relative_to(root)
+
+
 class ScratchTree:
     """A copy of the tree with a build folder of its own."""
 
@@ -51,12 +60,17 @@ class ScratchTree:
         self._log = None
 
     def copy(self):
-        """Brings the sources to the state of the tree; keeps what was built."""
-        for entry in self._folder.iterdir() if self._folder.exists() else []:
-            if entry.name != "build":
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        ignore = shutil.ignore_patterns("build*", ".git", "__pycache__", "*.egg-info")
-        shutil.copytree(ROOT, self._folder, ignore=ignore, dirs_exist_ok=True)
+        """Brings the sources to the state of the tree. Files that are alike keep their
+        times, so that only what a patch touched is built again."""
+        wanted = set(tree_files(ROOT))
+        if self._folder.exists():
+            for relative in set(tree_files(self._folder)) - wanted:
+                (self._folder / relative).unlink()
+        for relative in wanted:
+            source, copy = ROOT / relative, self._folder / relative
+            if not copy.exists() or copy.read_bytes() != source.read_bytes():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, copy)
 
     def apply(self, patch):
         return self._run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch)])
@@ -66,7 +80,6 @@ class ScratchTree:
         python_tests = any(test.kind == "pytest" for test in tests)
         if python_tests:
             targets |= {"ckptd", "ckptctl"}
-        # Times of copied files don't tell what changed; contents do, by ccache.
         return (self._run(["cmake", "-S", ".", "-B", "build", "-G", "Ninja"])
                 and self._run(["ninja", "-C", "build", *sorted(targets)])
                 and (not python_tests or self._install_package()))
