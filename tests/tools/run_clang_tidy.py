@@ -1,4 +1,5 @@
-"""clang-tidy over every C++ source of ours, as many at a time as there are cores."""
+"""clang-tidy, with clang's own warnings and its analysis of lock annotations, over every
+C++ source of ours, as many at a time as there are cores."""
 
 import argparse
 import concurrent.futures
@@ -20,7 +21,8 @@ def sources_of(build):
 
 
 def check(build, file):
-    process = subprocess.run(["clang-tidy", "--quiet", "-p", build, str(file)],
+    process = subprocess.run(["clang-tidy", "--quiet", "--extra-arg=-Wthread-safety", "-p", build,
+                              str(file)],
                              capture_output=True, text=True)
     return file, process.returncode, process.stdout
 

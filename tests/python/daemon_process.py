@@ -1,0 +1,68 @@
+"""ckptd and ckptctl as the Python tests run them: real processes of the build folder
+(CKPTD_BUILD_DIR, else build/), each daemon with all it has in a folder of its own."""
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+BUILD = pathlib.Path(os.environ.get("CKPTD_BUILD_DIR")
+                     or pathlib.Path(__file__).resolve().parents[2] / "build")
+CKPTD = BUILD / "daemon/server/ckptd"
+CKPTCTL = BUILD / "client/ctl/ckptctl"
+START_SECONDS = 60
+
+
+class DaemonProcess:
+    """`ckptd standalone` over a folder; may be stopped, killed and started again on it."""
+
+    def __init__(self, folder, *options):
+        self.folder = pathlib.Path(folder)
+        self.socket_dir = self.folder / "run"
+        self.store = self.folder / "store"
+        self.log = self.folder / "ckptd.log"
+        self.ready = {}  # what the daemon wrote when it answered
+        self._options = options
+        self._process = None
+        for name in ("run", "state", "store"):
+            (self.folder / name).mkdir(mode=0o750, exist_ok=True)
+
+    def start(self):
+        """Returns when the daemon answers."""
+        ready_file = self.folder / "ready.json"
+        ready_file.unlink(missing_ok=True)
+        command = [CKPTD, "standalone", f"--socket-dir={self.socket_dir}",
+                   f"--state-dir={self.folder / 'state'}", f"--store=default={self.store}",
+                   f"--ready-file={ready_file}", "--metrics-listen=127.0.0.1:0",
+                   "--arena-bytes=256MiB", *self._options]
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not ready_file.exists():
+            assert self._process.poll() is None, f"ckptd ended at once:\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"ckptd is not ready:\n{self.log.read_text()}"
+            time.sleep(0.02)
+        self.ready = json.loads(ready_file.read_text())
+        return self
+
+    def stop(self):
+        """By SIGTERM; the exit status."""
+        self._process.terminate()
+        return self._process.wait(timeout=START_SECONDS)
+
+    def kill(self):
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def ckptctl(self, *arguments):
+        """The finished process, with its output as text."""
+        return subprocess.run([CKPTCTL, *map(str, arguments), f"--socket-dir={self.socket_dir}"],
+                              capture_output=True, text=True, timeout=START_SECONDS)
+
+    def steps(self, job):
+        """The steps of the job's checkpoints."""
+        result = self.ckptctl("list", job, "--json")
+        assert result.returncode == 0, result.stderr
+        return [checkpoint["step"] for checkpoint in json.loads(result.stdout)["checkpoints"]]
