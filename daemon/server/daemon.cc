@@ -14,6 +14,7 @@
 #include "daemon/server/start_checks.h"
 #include "proto/rpc/status.h"
 #include "proto/rpc/wire.h"
+#include "storage/file_system/posix_file_system.h"
 
 namespace ckptd {
 
@@ -34,6 +35,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(ServerOptions options,
 
 absl::Status Daemon::Prepare() {
   if (absl::Status status = PrepareFolders(options_); !status.ok()) return status;
+  if (absl::Status status = ResolveStores(); !status.ok()) return status;
   absl::StatusOr<InstanceLock> lock = InstanceLock::Acquire(options_.lock_file());
   if (!lock.ok()) return lock.status();
   lock_.emplace(*std::move(lock));
@@ -44,6 +46,16 @@ absl::Status Daemon::Prepare() {
                                            : ReadClusterSecret(options_.cluster_secret_file);
   if (!secret.ok()) return secret.status();
   cluster_secret_ = *std::move(secret);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::ResolveStores() {
+  // Links above a store are the administrator's; below it none is followed.
+  for (auto& [name, path] : options_.stores) {
+    absl::StatusOr<std::string> canonical = CanonicalDirectory(path);
+    if (!canonical.ok()) return Annotate(canonical.status(), absl::StrCat("store ", name));
+    path = *std::move(canonical);
+  }
   return absl::OkStatus();
 }
 

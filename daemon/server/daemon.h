@@ -45,12 +45,13 @@ class Daemon {
  private:
   Daemon(ServerOptions options, Environment& environment);
   [[nodiscard]] absl::Status Prepare();
+  [[nodiscard]] absl::Status ResolveStores();
   [[nodiscard]] absl::Status StartMetrics();
   [[nodiscard]] absl::Status StartCoordinator();
   [[nodiscard]] absl::Status StartNode();
   [[nodiscard]] absl::Status Drain();
 
-  const ServerOptions options_;
+  ServerOptions options_;
   Environment& environment_;
   std::optional<InstanceLock> lock_;
   std::string cluster_secret_;
