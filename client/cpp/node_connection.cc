@@ -1,0 +1,198 @@
+#include "client/cpp/node_connection.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "ckptd/v1/handle.pb.h"
+#include "ckptd/v1/node.grpc.pb.h"
+#include "client/cpp/fork_guard.h"
+#include "proto/rpc/handle_socket.h"
+#include "proto/rpc/status.h"
+#include "proto/rpc/wire.h"
+
+namespace ckptd {
+namespace {
+
+constexpr absl::Duration kHandleSocketTimeout = absl::Seconds(10);
+constexpr char kClientVersion[] = "0.1.0";
+
+absl::Status ExplainNoDaemon(const absl::Status& status, const std::string& socket_dir) {
+  if (!absl::IsNotFound(status) && !absl::IsUnavailable(status)) return status;
+  return absl::UnavailableError(
+      absl::StrCat("no ckptd daemon listens in ", socket_dir, " (", status.message(),
+                   "); start one with `ckptd standalone --socket-dir ", socket_dir,
+                   "`, or name the folder of a running one by socket_dir= or CKPTD_SOCKET_DIR"));
+}
+
+absl::StatusOr<v1::Welcome> SayHello(int socket) {
+  v1::HandleRequest request;
+  request.mutable_hello()->set_protocol_version(kProtocolVersion);
+  request.mutable_hello()->set_client_version(kClientVersion);
+  if (absl::Status sent = SendHandlePacket(socket, request); !sent.ok()) return sent;
+  v1::HandleReply reply;
+  const absl::StatusOr<UniqueFd> received = ReceiveHandlePacket(socket, reply);
+  if (!received.ok()) return received.status();
+  if (reply.has_error()) {
+    return Annotate(StatusFromWire(reply.error().code(), reply.error().message()),
+                    "opening a session with the node daemon");
+  }
+  if (!reply.has_welcome()) return absl::InternalError("the node daemon did not answer Hello");
+  return std::move(*reply.mutable_welcome());
+}
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& socket_dir) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxSendMessageSize(kMaxTrainerMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxTrainerMessageBytes);
+  // A connection of its own, with no back-off left over from an earlier daemon.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
+  return grpc::CreateCustomChannel(absl::StrCat("unix:", socket_dir, "/", kGrpcSocketName),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+struct NodeConnection::Rpc {
+  explicit Rpc(const std::shared_ptr<grpc::Channel>& channel)
+      : node(v1::Node::NewStub(channel)), admin(v1::Admin::NewStub(channel)) {}
+
+  // One call of `method`, with the session's token and a deadline.
+  template <typename Stub, typename Request, typename Response>
+  static absl::Status Call(Stub& stub,
+                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                        Response*),
+                           const std::string& token, const Request& request, Response* response,
+                           absl::Duration timeout) {
+    if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
+    grpc::ClientContext context;
+    context.AddMetadata(kSessionMetadataKey, token);
+    context.set_deadline(
+        absl::ToChronoTime(absl::Now() + timeout + absl::Seconds(kDeadlineSlackSeconds)));
+    return FromGrpcStatus((stub.*method)(&context, request, response));
+  }
+
+  const std::unique_ptr<v1::Node::Stub> node;
+  const std::unique_ptr<v1::Admin::Stub> admin;
+};
+
+absl::StatusOr<std::shared_ptr<NodeConnection>> NodeConnection::Open(
+    const std::string& socket_dir) {
+  if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
+  MarkForksFromHere();
+  absl::StatusOr<UniqueFd> handles =
+      ConnectHandleSocket(absl::StrCat(socket_dir, "/", kHandleSocketName), kHandleSocketTimeout);
+  if (!handles.ok()) return ExplainNoDaemon(handles.status(), socket_dir);
+  absl::StatusOr<v1::Welcome> welcome = SayHello(handles->get());
+  if (!welcome.ok()) return ExplainNoDaemon(welcome.status(), socket_dir);
+  return std::shared_ptr<NodeConnection>(
+      new NodeConnection(*std::move(handles), welcome->session_token(), welcome->instance_id(),
+                         welcome->node(), std::make_unique<Rpc>(OpenChannel(socket_dir))));
+}
+
+NodeConnection::NodeConnection(UniqueFd handles, std::string session_token, std::string instance_id,
+                               std::string node, std::unique_ptr<Rpc> rpc)
+    : session_token_(std::move(session_token)),
+      instance_id_(std::move(instance_id)),
+      node_(std::move(node)),
+      rpc_(std::move(rpc)),
+      handles_(std::move(handles)) {}
+
+NodeConnection::~NodeConnection() {
+  // A forked child may hold the socket open: closing our copy would end nothing.
+  if (!InForkedChild()) ::shutdown(handles_.get(), SHUT_RDWR);
+}
+
+absl::StatusOr<std::shared_ptr<const SlabMapping>> NodeConnection::Slab(uint64_t slab_id) {
+  absl::MutexLock lock(&handles_mutex_);
+  if (const auto known = slabs_.find(slab_id); known != slabs_.end()) return known->second;
+  v1::HandleRequest request;
+  request.mutable_get_slab()->set_slab_id(slab_id);
+  if (absl::Status sent = SendHandlePacket(handles_.get(), request); !sent.ok()) return sent;
+  v1::HandleReply reply;
+  const absl::StatusOr<UniqueFd> descriptor = ReceiveHandlePacket(handles_.get(), reply);
+  if (!descriptor.ok()) return descriptor.status();
+  const std::string doing = absl::StrCat("fetching slab ", slab_id, " of node ", node_);
+  if (reply.has_error()) {
+    return Annotate(StatusFromWire(reply.error().code(), reply.error().message()), doing);
+  }
+  if (!reply.has_slab() || reply.slab().slab_id() != slab_id || !descriptor->valid()) {
+    return absl::InternalError(absl::StrCat(doing, ": the daemon answered something else"));
+  }
+  absl::StatusOr<std::shared_ptr<const SlabMapping>> mapping =
+      SlabMapping::Map(descriptor->get(), reply.slab().size_bytes());
+  if (!mapping.ok()) return Annotate(mapping.status(), doing);
+  slabs_.emplace(slab_id, *mapping);
+  return mapping;
+}
+
+absl::Status NodeConnection::Join(const v1::JoinRequest& request, v1::JoinResponse* response,
+                                  absl::Duration timeout) {
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::Join, session_token_, request, response, timeout);
+}
+
+absl::Status NodeConnection::BeginSave(const v1::BeginSaveRequest& request,
+                                       v1::BeginSaveResponse* response, absl::Duration timeout) {
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::BeginSave, session_token_, request, response,
+                   timeout);
+}
+
+absl::Status NodeConnection::FinishSnapshot(const v1::FinishSnapshotRequest& request,
+                                            absl::Duration timeout) {
+  v1::FinishSnapshotResponse response;
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::FinishSnapshot, session_token_, request, &response,
+                   timeout);
+}
+
+absl::Status NodeConnection::WaitSave(const v1::WaitSaveRequest& request, v1::SaveStatus* response,
+                                      absl::Duration timeout) {
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::WaitSave, session_token_, request, response,
+                   timeout);
+}
+
+absl::Status NodeConnection::BeginLoad(const v1::BeginLoadRequest& request,
+                                       v1::BeginLoadResponse* response, absl::Duration timeout) {
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::BeginLoad, session_token_, request, response,
+                   timeout);
+}
+
+absl::Status NodeConnection::NextWindows(const v1::NextWindowsRequest& request,
+                                         v1::NextWindowsResponse* response,
+                                         absl::Duration timeout) {
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::NextWindows, session_token_, request, response,
+                   timeout);
+}
+
+absl::Status NodeConnection::EndLoad(const v1::EndLoadRequest& request, absl::Duration timeout) {
+  v1::EndLoadResponse response;
+  return Rpc::Call(*rpc_->node, &v1::Node::Stub::EndLoad, session_token_, request, &response,
+                   timeout);
+}
+
+absl::Status NodeConnection::ListCheckpoints(const v1::ListCheckpointsRequest& request,
+                                             v1::ListCheckpointsResponse* response,
+                                             absl::Duration timeout) {
+  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::ListCheckpoints, session_token_, request,
+                   response, timeout);
+}
+
+absl::Status NodeConnection::ShowCheckpoint(const v1::ShowCheckpointRequest& request,
+                                            v1::ShowCheckpointResponse* response,
+                                            absl::Duration timeout) {
+  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::ShowCheckpoint, session_token_, request,
+                   response, timeout);
+}
+
+absl::Status NodeConnection::RemoveCheckpoints(const v1::RemoveCheckpointsRequest& request,
+                                               v1::RemoveCheckpointsResponse* response,
+                                               absl::Duration timeout) {
+  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::RemoveCheckpoints, session_token_, request,
+                   response, timeout);
+}
+
+}  // namespace ckptd

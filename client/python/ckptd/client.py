@@ -1,0 +1,431 @@
+"""The client of a trainer: saves and loads a nested state through the node daemon."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+import warnings
+import weakref
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _binding as c
+from . import values
+from .errors import Error, InvalidArgument
+from .fences import Fence, Fences, storage_address
+from .flatten import Flattened, flatten
+from .launcher import socket_dir_from, world_from
+from .layout import Description, Layout, addresses, describe
+from .loading import LoadRun, PerRankRule, rule_number
+from .saving import SaveHandle, Snapshots
+
+_LARGE_EAGER_BYTES = 64 << 20
+_LARGEST_STEP = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What a load brought. ``bytes`` are those given to this rank."""
+
+    step: int
+    saved_world_size: int
+    bytes: int
+    missing: tuple[str, ...]  # names left as they were, with allow_missing
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint, as the catalog has it."""
+
+    job: str
+    step: int
+    latest: bool
+    size_bytes: int
+    tensors: int
+    files: int
+    world_size: int
+    commit_sequence: int
+    committed_unix_microseconds: int
+    store: str
+
+
+class Client:
+    """A rank's connection to the node daemon on its machine.
+
+    What is not given comes from the launcher's environment (torchrun, Slurm); a process
+    without one is a world of one. A job's world is joined at its first save or load, which
+    waits at most ``join_timeout_seconds`` for the other ranks. ``reader=True`` only loads
+    and supersedes nobody. ``snapshot_gate`` is called with a tensor's name on the copy
+    thread before each deferred tensor is copied.
+
+    One thread saves and loads; handles may be waited for anywhere. A forked child can't
+    use the client: every call raises FailedPrecondition. Raises Unavailable, saying how to
+    start the daemon, when there is none.
+    """
+
+    def __init__(
+        self,
+        socket_dir: str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        local_world_size: int | None = None,
+        run_token: str | None = None,
+        store: str = "default",
+        reader: bool = False,
+        join_timeout_seconds: float = 300.0,
+        snapshot_gate: Callable[[str], None] | None = None,
+    ) -> None:
+        if socket_dir is None:
+            socket_dir = socket_dir_from(os.environ, os.getuid())
+        self.world = world_from(os.environ, rank, world_size, local_world_size, run_token)
+        self._fences = Fences()
+        self._outstanding: list[SaveHandle] = []
+        self._snapshots = Snapshots(snapshot_gate)
+        self._save_layout: Layout | None = None
+        self._warned_of_eager = False
+        self._client = self._open(
+            os.path.abspath(os.fspath(socket_dir)), store, reader, join_timeout_seconds
+        )
+        # Also at exit: the copy thread must end before the interpreter does.
+        self._close = weakref.finalize(self, _close, self._client, self._snapshots)
+
+    def _open(
+        self, socket_dir: str, store: str, reader: bool, join_timeout_seconds: float
+    ) -> ctypes.c_void_p:
+        texts = [os.fsencode(socket_dir), c.encode_name(store), c.encode_name(self.world.run_token)]
+        for name in ("rank", "world_size", "local_world_size"):
+            _check_count(name, getattr(self.world, name), (1 << 32) - 1)
+        options = c.ClientOptions(
+            c.string(texts[0]),
+            c.string(texts[1]),
+            c.string(texts[2]),
+            self.world.rank,
+            self.world.world_size,
+            self.world.local_world_size,
+            int(reader),
+            float(join_timeout_seconds),
+        )
+        client = c.pointer()
+        c.check(c.library.ckptd_client_open(ctypes.byref(options), ctypes.byref(client)))
+        return client
+
+    # ---- saving ----
+
+    def fence(self, optimizer: torch.optim.Optimizer) -> Fence:
+        """Lets ``optimizer.step()`` wait for outstanding snapshots.
+
+        In return its parameters and state are copied in the background. They must change
+        only in its ``step()``; a change elsewhere fails the save it would have torn.
+        """
+        return self._fences.add(optimizer, self._wait_at_fence)
+
+    def save(
+        self,
+        job: str,
+        step: int,
+        state: dict[Any, Any],
+        *,
+        overwrite: bool = False,
+        tags: Mapping[str, str] | None = None,
+        timeout_seconds: float = 1800.0,
+    ) -> SaveHandle:
+        """Starts saving ``state`` as ``step`` of ``job`` and returns; see the handle's waits.
+
+        What no fenced optimizer owns has been copied when this returns; the rest must stay
+        as it is until ``handle.wait_snapshot()``, which the fence calls. ``timeout_seconds``
+        is for the whole save, until durable. Raises InvalidArgument for what can't be saved
+        (naming it), AlreadyExists for a step that is committed (without ``overwrite``) or in
+        flight, DeadlineExceeded naming a rank that did not save, and what else went wrong
+        before the snapshot.
+        """
+        begun = time.monotonic()
+        job_bytes = _job_bytes(job)
+        counted = False
+        try:
+            _check_count("step", step, _LARGEST_STEP)
+            flat = flatten(state)
+            description = describe(flat.tensors.items(), flat.values, saving=True)
+            layout = self._layout_of(description)
+            encoded = [values.encode(name, value) for name, value in flat.values.items()]
+            number, deferred = self._hold(description)
+            self._warn_of_eager(description, deferred)
+            counted = True
+            save = self._start(
+                job_bytes, step, description, layout, deferred, encoded, number, overwrite,
+                dict(tags or {}), timeout_seconds, begun
+            )
+        except BaseException:
+            # Ranks count their saves alike, also those that came to nothing.
+            if not counted:
+                c.check(c.library.ckptd_save_skip(self._handle(), c.string(job_bytes)))
+            else:
+                self._snapshots.drop(number)
+            raise
+        now = time.monotonic()
+        handle = SaveHandle(save, job, step, number, begun + timeout_seconds, now - begun)
+        self._outstanding = [h for h in self._outstanding if self._is_copying(h)]
+        self._outstanding.append(handle)
+        return handle
+
+    def _is_copying(self, handle: SaveHandle) -> bool:
+        return self._snapshots.is_copying(handle._snapshot_number)
+
+    def _layout_of(self, description: Description) -> Layout:
+        if self._save_layout is None or self._save_layout.key != description.key():
+            self._save_layout = Layout(description)
+        return self._save_layout
+
+    def _hold(self, description: Description) -> tuple[int, array]:
+        """Decides what is deferred, and keeps that alive until it is copied."""
+        fenced = self._fences.storages()
+        deferred = array("B", bytes(len(description.shard_keys)))
+        kept, watched = [], []
+        for index, source in enumerate(description.shard_sources if fenced else ()):
+            name = description.shard_keys[index][0]
+            if (
+                storage_address(source) in fenced
+                and name not in self._snapshots.never_deferred
+                and not source.is_inference()
+            ):
+                deferred[index] = 1
+                kept.append(description.shard_views[index])
+                watched.append((name, source, source._version))
+        names = [key[0] for key in description.shard_keys]
+        return self._snapshots.add(kept, watched, names), deferred
+
+    def _warn_of_eager(self, description: Description, deferred: array) -> None:
+        if self._warned_of_eager:
+            return
+        sizes = [
+            (view.numel() * view.element_size(), key[0])
+            for view, key, later in zip(
+                description.shard_views, description.shard_keys, deferred, strict=True
+            )
+            if not later and key[5] < 0
+        ]
+        total = sum(size for size, _ in sizes)
+        if total <= _LARGE_EAGER_BYTES:
+            return
+        self._warned_of_eager = True
+        size, name = max(sizes)
+        warnings.warn(
+            f"{total >> 20} MiB are copied before save() returns, the largest being {name!r} with "
+            f"{size >> 20} MiB; client.fence(optimizer) lets what an optimizer owns be copied in the "
+            "background",
+            stacklevel=3,
+        )
+
+    def _start(
+        self,
+        job: bytes,
+        step: int,
+        description: Description,
+        layout: Layout,
+        deferred: array,
+        encoded: list[bytes],
+        number: int,
+        overwrite: bool,
+        tags: dict[str, str],
+        timeout_seconds: float,
+        begun: float,
+    ) -> ctypes.c_void_p:
+        shard_data, shard_strides = addresses(description.shard_views)
+        small_data, small_strides = addresses(description.small_views)
+        value_bytes = b"".join(encoded)
+        value_ends = array("Q")
+        end = 0
+        for value in encoded:
+            end += len(value)
+            value_ends.append(end)
+        tag_keys, tag_values = c.NameList(list(tags)), c.NameList(list(tags.values()))
+        request = c.SaveRequest(
+            job=c.string(job),
+            step=step,
+            layout=layout.handle,
+            shard_data=c.address(shard_data),
+            shard_strides=c.address(shard_strides),
+            shard_deferred=c.address(deferred),
+            small_data=c.address(small_data),
+            small_strides=c.address(small_strides),
+            value_bytes=c.string(value_bytes).data,
+            value_ends=c.address(value_ends),
+            tag_keys=tag_keys.struct,
+            tag_values=tag_values.struct,
+            overwrite=int(overwrite),
+            timeout_seconds=float(timeout_seconds),
+            already_blocked_seconds=time.monotonic() - begun,
+            before_copy=self._snapshots.before_copy,
+            after_copy=self._snapshots.after_copy,
+            context=number,
+        )
+        save = c.pointer()
+        c.check(
+            c.library.ckptd_save_start(self._handle(), ctypes.byref(request), ctypes.byref(save))
+        )
+        return save
+
+    def _wait_at_fence(self) -> None:
+        """Until no snapshot reads the caller's memory. Errors stay with their handles."""
+        outstanding, self._outstanding = self._outstanding, []
+        for handle in outstanding:
+            if not self._is_copying(handle):
+                continue
+            begun = time.monotonic()
+            try:
+                handle.wait_snapshot()
+            except Error as error:
+                warnings.warn(f"{handle!r} failed: {error}", stacklevel=2)
+            handle.stall_seconds += time.monotonic() - begun
+
+    # ---- loading ----
+
+    def load(
+        self,
+        job: str,
+        step: int | str,
+        state: dict[Any, Any],
+        *,
+        allow_missing: bool = False,
+        allow_extra: bool = False,
+        allow_cast: bool = False,
+        per_rank: PerRankRule = "error",
+        timeout_seconds: float = 1800.0,
+    ) -> LoadResult:
+        """Loads ``step``, or "latest", into ``state`` in place: tensors are filled, values replaced.
+
+        The state may have any layout and world size. ``per_rank`` says what to do, in a
+        world of another size, with what was saved differently per rank: "error", "rank0"'s,
+        "mine" (the same rank's), or a function of (name, contents by rank).
+
+        Raises NotFound (listing the checkpoints that exist), InvalidArgument listing all
+        tensors that are missing, extra, or of another shape or dtype, unless allowed, and
+        DataLoss naming file and tensor for bytes that fail their checksum. After an error in
+        mid-load the state's tensors are undefined; its values are untouched.
+        """
+        begun = time.monotonic()
+        job_bytes = _job_bytes(job)
+        latest = step == "latest"
+        if not latest:
+            _check_count("step", step, _LARGEST_STEP)
+        self._wait_at_fence()  # a snapshot may still read what is to be overwritten
+        flat = flatten(state)
+        description = describe(flat.tensors.items(), flat.values, saving=False)
+        layout = Layout(description)
+        request = c.LoadRequest(
+            job=c.string(job_bytes),
+            step=0 if latest else int(step),
+            latest=int(latest),
+            allow_missing=int(allow_missing),
+            allow_extra=int(allow_extra),
+            allow_cast=int(allow_cast),
+            per_rank_rule=rule_number(per_rank),
+            layout=layout.handle,
+            timeout_seconds=float(timeout_seconds),
+        )
+        load = c.pointer()
+        c.check(
+            c.library.ckptd_load_begin(self._handle(), ctypes.byref(request), ctypes.byref(load))
+        )
+        try:
+            return self._run_load(load, description, flat, per_rank, begun)
+        finally:
+            c.library.ckptd_load_free(load)
+
+    def _run_load(
+        self,
+        load: ctypes.c_void_p,
+        description: Description,
+        flat: Flattened,
+        per_rank: PerRankRule,
+        begun: float,
+    ) -> LoadResult:
+        run = LoadRun(load, description)
+        flat.replace_values(run.run(per_rank, self.world.world_size))
+        return LoadResult(
+            step=run.step,
+            saved_world_size=run.saved_world_size,
+            bytes=run.bytes,
+            missing=run.missing,
+            seconds=time.monotonic() - begun,
+        )
+
+    # ---- checkpoints ----
+
+    def checkpoints(self, job: str) -> list[Checkpoint]:
+        """The job's committed checkpoints, by step."""
+        job_bytes = _job_bytes(job)
+        text = c.pointer()
+        c.check(
+            c.library.ckptd_list_checkpoints(self._handle(), c.string(job_bytes), ctypes.byref(text))
+        )
+        listed = json.loads(c.take_text(text.value)).get("checkpoints", [])
+        # Protobuf's JSON has 64-bit numbers as text.
+        return [
+            Checkpoint(
+                job=entry["job"],
+                step=int(entry["step"]),
+                latest=bool(entry["latest"]),
+                size_bytes=int(entry["size_bytes"]),
+                tensors=int(entry["tensors"]),
+                files=int(entry["files"]),
+                world_size=int(entry["world_size"]),
+                commit_sequence=int(entry["commit_sequence"]),
+                committed_unix_microseconds=int(entry["committed_unix_microseconds"]),
+                store=entry["store"],
+            )
+            for entry in listed
+        ]
+
+    def remove(self, job: str, step: int) -> None:
+        """Removes a checkpoint. Raises NotFound, listing those that exist."""
+        _check_count("step", step, _LARGEST_STEP)
+        job_bytes = _job_bytes(job)
+        c.check(c.library.ckptd_remove_checkpoint(self._handle(), c.string(job_bytes), step))
+
+    # ---- end ----
+
+    def close(self) -> None:
+        """Finishes the snapshots that were started and ends the session; what is with the
+        daemon becomes durable without us. Idempotent."""
+        if self._client is not None:
+            c.check(c.library.ckptd_client_close(self._client))
+            self._client = None
+            self._close()
+
+    def _handle(self) -> ctypes.c_void_p:
+        if self._client is None:
+            raise InvalidArgument("the client was closed")
+        return self._client
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _close(client: ctypes.c_void_p, snapshots: Snapshots) -> None:
+    """Closes and frees. ``snapshots`` is here to live until the copy thread has ended."""
+    try:
+        c.check(c.library.ckptd_client_close(client))
+    except Error:
+        pass  # in a forked child: the client is the parent's
+    c.library.ckptd_client_free(client)
+
+
+def _job_bytes(job: str) -> bytes:
+    if not isinstance(job, str):
+        raise InvalidArgument(f"job is a str, not a {type(job).__qualname__}")
+    return c.encode_name(job)
+
+
+def _check_count(name: str, number: Any, largest: int) -> None:
+    if type(number) is not int or not 0 <= number <= largest:
+        raise InvalidArgument(f"{name}={number!r} is not a number from 0 to {largest}")

@@ -1,0 +1,198 @@
+"""Tensors as the shards and small tensors of a layout, in arrays for the C ABI."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from . import _binding as c
+from .dtensor import LocalBox, boxes_of
+from .errors import InvalidArgument, Unimplemented
+
+SMALL_TENSOR_BYTES = 1 << 20  # plain tensors up to this are compared by hash at every save
+
+# The numbers of ckptd.v1.DataType.
+DATA_TYPE_NUMBERS: dict[torch.dtype, int] = {
+    torch.bool: 1,
+    torch.uint8: 2,
+    torch.int8: 3,
+    torch.uint16: 4,
+    torch.int16: 5,
+    torch.uint32: 6,
+    torch.int32: 7,
+    torch.uint64: 8,
+    torch.int64: 9,
+    torch.float8_e4m3fn: 10,
+    torch.float8_e5m2: 11,
+    torch.float16: 12,
+    torch.bfloat16: 13,
+    torch.float32: 14,
+    torch.float64: 15,
+    torch.complex64: 16,
+    torch.complex128: 17,
+}
+DATA_TYPES = {number: dtype for dtype, number in DATA_TYPE_NUMBERS.items()}
+
+# (name, data type, shape, offsets, lengths, index of the shard it is tied to or -1)
+ShardKey = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+SmallKey = tuple[str, int, tuple[int, ...]]
+
+
+class Description:
+    """What a rank has (or wants), as lists in the layout's order.
+
+    ``shard_views[i]`` is the local memory of shard i: a view of the caller's tensor, or a
+    temporary where the tensor's own bytes are not its values (conjugated or negated lazily).
+    """
+
+    def __init__(self) -> None:
+        self.shard_keys: list[ShardKey] = []
+        self.shard_views: list[torch.Tensor] = []
+        self.shard_sources: list[torch.Tensor] = []  # the local tensors that the views are of
+        self.shard_boxes: list[LocalBox | None] = []  # None: the whole tensor
+        self.small_keys: list[SmallKey] = []
+        self.small_views: list[torch.Tensor] = []
+        self.value_names: list[str] = []
+        self._tied: dict[tuple[Any, ...], int] = {}
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal exactly when the layouts are."""
+        return (self.shard_keys, self.small_keys, self.value_names)
+
+    def add_shard(
+        self, name: str, dtype: int, shape: tuple[int, ...], box: LocalBox | None, view: torch.Tensor,
+        source: torch.Tensor, *, tie: bool
+    ) -> None:
+        offsets = box.offsets if box is not None else (0,) * len(shape)
+        lengths = box.lengths if box is not None else shape
+        alias = -1
+        if tie and view.numel() > 0:
+            memory = (view.data_ptr(), dtype, shape, offsets, lengths, view.stride())
+            alias = self._tied.setdefault(memory, len(self.shard_keys))
+            if alias == len(self.shard_keys):
+                alias = -1
+        self.shard_keys.append((name, dtype, shape, offsets, lengths, alias))
+        self.shard_views.append(view)
+        self.shard_sources.append(source)
+        self.shard_boxes.append(box)
+
+    def shard_target(self, index: int) -> torch.Tensor:
+        """The caller's own memory of a shard, where ``shard_views`` may have a temporary."""
+        return box_view(self.shard_sources[index], self.shard_boxes[index])
+
+
+def describe(
+    tensors: Iterable[tuple[str, torch.Tensor]], value_names: Iterable[str], *, saving: bool
+) -> Description:
+    """Describes the state of this rank.
+
+    When saving, small plain tensors are apart and tied tensors are told; when loading,
+    every tensor is a shard. Raises InvalidArgument or Unimplemented naming the tensor that
+    can't be described.
+    """
+    description = Description()
+    description.value_names = list(value_names)
+    for name, tensor in tensors:
+        if isinstance(tensor, DTensor):
+            local = tensor._local_tensor
+            dtype = _data_type(name, local)
+            shape = tuple(tensor.shape)
+            values = _resolved(local, saving)
+            for box in boxes_of(name, tensor):
+                view = box_view(values, box)
+                description.add_shard(name, dtype, shape, box, view, local, tie=saving)
+            continue
+        dtype = _data_type(name, tensor)
+        shape = tuple(tensor.shape)
+        values = _resolved(tensor, saving)
+        if saving and tensor.numel() * tensor.element_size() <= SMALL_TENSOR_BYTES:
+            description.small_keys.append((name, dtype, shape))
+            description.small_views.append(values)
+        else:
+            description.add_shard(name, dtype, shape, None, values, tensor, tie=saving)
+    return description
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Are the tensor's bytes not its values?"""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def addresses(views: Iterable[torch.Tensor]) -> tuple[array, array]:
+    """Where the views' first elements are, and their strides, for the C ABI."""
+    data = array("Q")
+    strides = array("q")
+    for view in views:
+        data.append(view.data_ptr())
+        strides.extend(view.stride())
+    return data, strides
+
+
+def _data_type(name: str, tensor: torch.Tensor) -> int:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise Unimplemented(f"tensor {name!r} is not dense and strided; make it so first (to_dense())")
+    if tensor.device.type != "cpu":
+        raise Unimplemented(
+            f"tensor {name!r} is on device {tensor.device}; this version takes CPU tensors only"
+        )
+    number = DATA_TYPE_NUMBERS.get(tensor.dtype)
+    if number is None:
+        raise InvalidArgument(f"tensor {name!r} has dtype {tensor.dtype}, which can't be stored")
+    return number
+
+
+def _resolved(tensor: torch.Tensor, saving: bool) -> torch.Tensor:
+    if not is_lazy(tensor):
+        return tensor
+    values = tensor.detach()
+    return values.resolve_conj().resolve_neg() if saving else torch.empty_like(values, device="cpu")
+
+
+def box_view(local: torch.Tensor, box: LocalBox | None) -> torch.Tensor:
+    """The part of a local tensor that a box says."""
+    view = local.detach()
+    if box is None:
+        return view
+    for dimension, (begin, length) in enumerate(zip(box.local_offsets, box.lengths, strict=True)):
+        if length != view.shape[dimension]:
+            view = view.narrow(dimension, min(begin, view.shape[dimension]), length)
+    return view
+
+
+class Layout:
+    """A description handed to the library; may be used for many saves or one load."""
+
+    def __init__(self, description: Description) -> None:
+        self.key = description.key()
+        shards, small = description.shard_keys, description.small_keys
+        names = [
+            c.NameList([key[0] for key in shards]),
+            c.NameList([key[0] for key in small]),
+            c.NameList(description.value_names),
+        ]
+        arrays = [
+            array("B", [key[1] for key in shards]),
+            array("I", [len(key[2]) for key in shards]),
+            array("q", [length for key in shards for length in key[2]]),
+            array("q", [offset for key in shards for offset in key[3]]),
+            array("q", [length for key in shards for length in key[4]]),
+            array("q", [key[5] for key in shards]),
+            array("B", [key[1] for key in small]),
+            array("I", [len(key[2]) for key in small]),
+            array("q", [length for key in small for length in key[2]]),
+        ]
+        at = [c.address(values) for values in arrays]
+        spec = c.LayoutSpec(
+            names[0].struct, *at[:6], names[1].struct, *at[6:], names[2].struct
+        )
+        handle = c.pointer()
+        c.check(c.library.ckptd_layout_create(ctypes.byref(spec), ctypes.byref(handle)))
+        self.handle = handle
+        self._free = weakref.finalize(self, c.library.ckptd_layout_free, handle)
+        self._free.atexit = False
