@@ -44,6 +44,10 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
                                               v1::RemoveCheckpointsResponse* response) override;
 
  private:
+  template <typename Response, typename Request>
+  grpc::ServerUnaryReactor* Forward(const grpc::CallbackServerContext& context,
+                                    const Request& request, Response* response,
+                                    void (Coordinator::*method)(const Request&, Done<Response>));
   absl::Status Authenticate(const grpc::CallbackServerContext& context) const;
 
   Coordinator& coordinator_;

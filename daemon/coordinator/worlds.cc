@@ -1,0 +1,321 @@
+// Joining worlds and settling older ones.
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/coordinator/coordinator_impl.h"
+#include "daemon/coordinator/names.h"
+#include "daemon/coordinator/settlement.h"
+#include "proto/rpc/status.h"
+#include "storage/format/checkpoint_path.h"
+
+namespace ckptd {
+
+absl::StatusOr<std::string> Coordinator::Impl::ResolveStore(const std::string& name) const {
+  if (name.empty() && options_.stores.size() == 1) return options_.stores.begin()->first;
+  const std::string wanted = name.empty() ? "default" : name;
+  if (options_.stores.count(wanted) > 0) return wanted;
+  std::string known;
+  for (const auto& [store, folder] : options_.stores) {
+    absl::StrAppend(&known, known.empty() ? "" : ", ", store);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no store called ", wanted, "; configured are: ", known));
+}
+
+void Coordinator::Impl::JoinWorld(const v1::JoinWorldRequest& given,
+                                  Done<v1::JoinWorldResponse> done) {
+  absl::StatusOr<std::string> store = ResolveStore(given.store());
+  absl::Status status = CheckJoin(given);
+  if (status.ok()) status = store.status();
+  if (!status.ok()) return done(status);
+  v1::JoinWorldRequest request = given;
+  request.set_store(*store);
+
+  Deferred deferred;
+  absl::MutexLock lock(&mutex_);
+  if (status = CheckServing(); !status.ok()) return deferred.Answer(std::move(done), status);
+  if (request.reader()) return JoinReader(request, std::move(done), deferred);
+  Job& job = jobs_[request.job()];
+  job.name = request.job();
+  if (status = CheckOwner(job, request.owner().user_id()); !status.ok()) {
+    return deferred.Answer(std::move(done), status);
+  }
+  const WorldTable::CallId call = next_id_++;
+  absl::StatusOr<WorldTable::Outcome> outcome = job.table.Join(call, request);
+  if (!outcome.ok()) {
+    ForgetUnusedJob(request.job());
+    return deferred.Answer(std::move(done), outcome.status());
+  }
+  if (!job.has_owner) {
+    job.owner = request.owner();
+    job.has_owner = true;
+  }
+  for (WorldTable::CallId displaced : outcome->displaced) {
+    JoinFailed(
+        job, displaced,
+        absl::AbortedError(absl::StrCat("another process of node ", request.node(), " joined job ",
+                                        request.job(), " in this one's place")),
+        deferred);
+  }
+  JoinCall waiting{std::move(request), std::move(done), 0, clock_.Now()};
+  if (outcome->state == WorldTable::State::kMember) {
+    if (job.world_recorded) {
+      return deferred.Answer(
+          std::move(waiting.done),
+          absl::StatusOr<v1::JoinWorldResponse>(MakeJoinResponse(job, job.current_epoch())));
+    }
+    job.waiting_for_record.push_back(std::move(waiting));
+    return RecordWorld(job, deferred);
+  }
+  waiting.alarm = SetAlarm(DeadlineIn(given.timeout_seconds()),
+                           [name = job.name, call](Impl& impl) { impl.JoinTimedOut(name, call); });
+  job.joins.emplace(call, std::move(waiting));
+  if (outcome->state == WorldTable::State::kFormed) WorldFormed(job, outcome->joined, deferred);
+}
+
+void Coordinator::Impl::JoinReader(const v1::JoinWorldRequest& request,
+                                   Done<v1::JoinWorldResponse> done, Deferred& deferred) {
+  if (request.world_size() != 1) {
+    return deferred.Answer(std::move(done),
+                           absl::InvalidArgumentError(absl::StrCat(
+                               "a reader is a world of one, not of ", request.world_size())));
+  }
+  Job* job = FindJob(request.job());
+  v1::JoinWorldResponse response;
+  if (job != nullptr) {
+    absl::Status status = CheckOwner(*job, request.owner().user_id());
+    if (!status.ok()) return deferred.Answer(std::move(done), status);
+    response = MakeJoinResponse(*job, 0);
+  }
+  deferred.Answer(std::move(done), absl::StatusOr<v1::JoinWorldResponse>(std::move(response)));
+}
+
+void Coordinator::Impl::JoinFailed(Job& job, WorldTable::CallId call, absl::Status status,
+                                   Deferred& deferred) {
+  job.table.Leave(call);
+  auto it = job.joins.find(call);
+  if (it == job.joins.end()) return;
+  CancelAlarm(it->second.alarm);
+  deferred.Answer(std::move(it->second.done), std::move(status));
+  job.joins.erase(it);
+}
+
+void Coordinator::Impl::JoinTimedOut(const std::string& name, WorldTable::CallId call) {
+  Deferred deferred;
+  absl::MutexLock lock(&mutex_);
+  Job* job = FindJob(name);
+  if (job == nullptr || job->joins.count(call) == 0) return;
+  const std::string missing = job->table.DescribeMissing(call);
+  JoinFailed(*job, call,
+             absl::DeadlineExceededError(absl::StrCat("joining job ", name, ": ", missing)),
+             deferred);
+  ForgetUnusedJob(name);
+}
+
+// A job that never had a world: its name is free again.
+void Coordinator::Impl::ForgetUnusedJob(const std::string& name) {
+  Job* job = FindJob(name);
+  if (job == nullptr || !job->table.empty() || job->table.last_epoch() > 0) return;
+  if (job->checkpoints.empty() && job->joins.empty()) jobs_.erase(name);
+}
+
+void Coordinator::Impl::WorldFormed(Job& job, const std::vector<WorldTable::CallId>& joined,
+                                    Deferred& deferred) {
+  const std::shared_ptr<const World>& world = job.table.current();
+  job.worlds[world->epoch] = world;
+  CancelAlarm(job.settling.grace_alarm);
+  job.settling = {.new_world = world};
+  absl::Time since = clock_.Now();
+  for (WorldTable::CallId call : joined) {
+    JoinCall& join = job.joins.at(call);
+    CancelAlarm(join.alarm);
+    since = std::min(since, join.since);
+    NoteUnfinished(job, join.request);
+    job.waiting_for_record.push_back(std::move(join));
+    job.joins.erase(call);
+  }
+  probe_.WorldFormed(job.name, world->size(), absl::ToDoubleSeconds(clock_.Now() - since));
+  std::vector<LoadKey> superseded;
+  for (const auto& [key, load] : job.loads) {
+    if (key.epoch != 0) superseded.push_back(key);
+  }
+  for (LoadKey key : superseded) {
+    FailLoad(job, key,
+             absl::FailedPreconditionError(absl::StrCat("epoch ", key.epoch, " of job ", job.name,
+                                                        " was superseded by epoch ", world->epoch)),
+             deferred);
+  }
+  job.world_recorded = false;
+  RecordWorld(job, deferred);
+  TrySettle(job, deferred);
+}
+
+// What a joining node still holds of older worlds' saves.
+void Coordinator::Impl::NoteUnfinished(Job& job, const v1::JoinWorldRequest& join) {
+  for (const v1::UnfinishedAttempt& unfinished : join.unfinished()) {
+    const AttemptKey key = KeyOf(unfinished.attempt());
+    auto world = job.worlds.find(key.epoch);
+    if (!unfinished.staged() || key.epoch >= job.current_epoch() || world == job.worlds.end()) {
+      continue;
+    }
+    auto committed = job.checkpoints.find(unfinished.step());
+    if (committed != job.checkpoints.end() && KeyOf(committed->second.summary().attempt()) == key) {
+      continue;
+    }
+    auto round = job.rounds.find(key);
+    const bool failed = std::any_of(job.failures.begin(), job.failures.end(),
+                                    [&](const auto& failure) { return failure.first == key; });
+    if (round == job.rounds.end() && (failed || job.rounds.size() >= kMaxRoundsPerJob)) continue;
+    RoundState& state =
+        round == job.rounds.end() ? StartRound(job, key, unfinished.step()) : *round->second;
+    state.round.MarkStaged(join.node());
+  }
+}
+
+void Coordinator::Impl::RecordWorld(Job& job, Deferred& deferred) {
+  if (job.recording_world) return;
+  job.recording_world = true;
+  absl::Status status = writer_.Submit([this, name = job.name] {
+    v1::JobRecord record;
+    {
+      absl::MutexLock lock(&mutex_);
+      record = MakeJobRecord(*FindJob(name));
+    }
+    WorldRecorded(name, catalog_->PutJob(record));
+  });
+  if (status.ok()) return;
+  job.recording_world = false;
+  for (JoinCall& join : std::exchange(job.waiting_for_record, {})) {
+    deferred.Answer(std::move(join.done), status);
+  }
+}
+
+void Coordinator::Impl::WorldRecorded(const std::string& name, const absl::Status& status) {
+  Deferred deferred;
+  absl::MutexLock lock(&mutex_);
+  Job& job = *FindJob(name);
+  job.recording_world = false;
+  // A resent join tries again.
+  if (status.ok()) job.world_recorded = true;
+  for (JoinCall& join : std::exchange(job.waiting_for_record, {})) {
+    if (!status.ok()) {
+      deferred.Answer(std::move(join.done), status);
+    } else if (!job.table.current()->HasNode(join.request.node()) ||
+               job.table.current()->run_token != join.request.run_token()) {
+      deferred.Answer(std::move(join.done), absl::FailedPreconditionError(absl::StrCat(
+                                                "a newer run of job ", name,
+                                                " was complete before this one was recorded")));
+    } else {
+      deferred.Answer(std::move(join.done), absl::StatusOr<v1::JoinWorldResponse>(
+                                                MakeJoinResponse(job, job.current_epoch())));
+    }
+  }
+}
+
+void Coordinator::Impl::TrySettle(Job& job, Deferred& deferred) {
+  Settling& settling = job.settling;
+  if (job.IsSettled() || settling.recording || stopping_) return;
+  bool may_hear_more = JudgeOlderRounds(job, deferred);
+  bool unfinished = false;
+  for (const auto& [key, state] : job.rounds) unfinished |= key.epoch < settling.new_world->epoch;
+  for (const auto& [epoch, world] : job.worlds) {
+    if (epoch >= settling.new_world->epoch || settling.grace_over) continue;
+    may_hear_more |=
+        !settling.nodes_were_asked || MayHoldUnknownAttempts(*world, *settling.new_world);
+  }
+  if (may_hear_more && settling.grace_alarm == 0) {
+    settling.grace_alarm = SetAlarm(clock_.Now() + options_.settle_grace,
+                                    [name = job.name](Impl& impl) { impl.GraceOver(name); });
+  }
+  if (may_hear_more || unfinished) return;
+  CancelAlarm(settling.grace_alarm);
+  settling.recording = true;
+  const uint64_t epoch = settling.new_world->epoch - 1;
+  absl::Status status =
+      writer_.Submit([this, name = job.name, epoch] { RecordSettled(name, epoch); });
+  if (!status.ok()) settling.recording = false;
+}
+
+// Abandons what can't be whole any more. True when some attempt may still become so.
+bool Coordinator::Impl::JudgeOlderRounds(Job& job, Deferred& deferred) {
+  const Settling& settling = job.settling;
+  // Who was not asked may still report.
+  static const World* const nobody = new World();
+  const World& asked = settling.nodes_were_asked ? *settling.new_world : *nobody;
+  bool waits = false;
+  std::vector<AttemptKey> abandoned;
+  for (auto& [key, state] : job.rounds) {
+    if (key.epoch >= settling.new_world->epoch || state->committing) continue;
+    switch (JudgeAttempt(state->round.world(), state->round.StagedNodes(), asked,
+                         settling.grace_over)) {
+      case Verdict::kAbandon:
+        abandoned.push_back(key);
+        break;
+      case Verdict::kWait:
+        waits = true;
+        break;
+      case Verdict::kFinish:
+        if (state->save_deadline == absl::InfiniteFuture()) {
+          state->save_deadline = clock_.Now() + options_.settle_finish_timeout;
+          ArmDeadline(*state);
+        }
+        break;
+    }
+  }
+  for (AttemptKey key : abandoned) {
+    FailRound(job, key,
+              absl::AbortedError(absl::StrCat(
+                  "abandoned: a newer run, epoch ", settling.new_world->epoch, " of job ", job.name,
+                  ", began before all nodes had staged epoch ", key.epoch, "'s")),
+              deferred);
+  }
+  return waits;
+}
+
+void Coordinator::Impl::GraceOver(const std::string& name) {
+  Deferred deferred;
+  absl::MutexLock lock(&mutex_);
+  Job* job = FindJob(name);
+  if (job == nullptr || job->IsSettled()) return;
+  job->settling.grace_alarm = 0;
+  job->settling.grace_over = true;
+  TrySettle(*job, deferred);
+}
+
+// On the writer: epochs up to this one are settled, for ever.
+void Coordinator::Impl::RecordSettled(const std::string& name, uint64_t epoch) {
+  v1::JobRecord record;
+  {
+    absl::MutexLock lock(&mutex_);
+    Job& job = *FindJob(name);
+    record = MakeJobRecord(job);
+    record.set_settled_epoch(epoch);
+    while (!record.worlds().empty() && record.worlds(0).epoch() <= epoch) {
+      record.mutable_worlds()->DeleteSubrange(0, 1);
+    }
+  }
+  const absl::Status status = catalog_->PutJob(record);
+
+  Deferred deferred;
+  absl::MutexLock lock(&mutex_);
+  Job& job = *FindJob(name);
+  job.settling.recording = false;
+  if (!status.ok()) {
+    // The next load tries again; until then none is answered.
+    return probe_.Warning(std::string(Annotate(status, "settling older saves").message()));
+  }
+  job.settled_epoch = epoch;
+  job.worlds.erase(job.worlds.begin(), job.worlds.upper_bound(epoch));
+  job.loaded_step.erase(job.loaded_step.begin(), job.loaded_step.upper_bound(epoch));
+  // A still newer world has its own to settle.
+  if (job.settling.new_world != nullptr && job.settling.new_world->epoch == epoch + 1) {
+    CancelAlarm(job.settling.grace_alarm);
+    job.settling = {};
+    TryPlanLoads(job, deferred);
+  } else {
+    TrySettle(job, deferred);
+  }
+}
+
+}  // namespace ckptd
