@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -107,11 +108,19 @@ ReadyReport Daemon::report() const {
 }
 
 absl::Status Daemon::Drain() {
-  if (node_ != nullptr) node_->SetNotServing();
-  if (coordinator_ != nullptr) coordinator_->BeginDrain();
   const absl::Time deadline = environment_.clock.Now() + options_.drain_timeout;
-  if (node_ != nullptr) return node_->Drain(deadline);
-  return coordinator_->AwaitSaves(options_.drain_timeout);
+  absl::Status drained = absl::OkStatus();
+  if (node_ != nullptr) {
+    // Needs the coordinator: for plans of saves that have begun, and for commits.
+    node_->SetNotServing();
+    drained = node_->Drain(deadline);
+  }
+  if (coordinator_ != nullptr) {
+    coordinator_->BeginDrain();
+    const absl::Duration left = std::max(deadline - environment_.clock.Now(), absl::ZeroDuration());
+    drained.Update(coordinator_->AwaitSaves(left));
+  }
+  return drained;
 }
 
 absl::Status Daemon::Stop() {

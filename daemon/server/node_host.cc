@@ -43,9 +43,8 @@ absl::StatusOr<std::unique_ptr<NodeHost>> NodeHost::Start(
     const ServerOptions& options, const std::string& cluster_secret,
     std::shared_ptr<grpc::Channel> coordinator, Environment& environment) {
   std::unique_ptr<NodeHost> host(new NodeHost(cluster_secret, std::move(coordinator), environment));
-  // The handle socket is a trainer's first step: it comes last.
-  if (absl::Status status = RemoveStaleSocket(options.node_handle_socket()); !status.ok()) {
-    return status;
+  for (const std::string& path : {options.node_grpc_socket(), options.node_handle_socket()}) {
+    if (absl::Status status = RemoveStaleSocket(path); !status.ok()) return status;
   }
   if (absl::Status status = host->Open(options, environment); !status.ok()) return status;
   if (absl::Status status = host->Listen(options); !status.ok()) return status;
@@ -67,7 +66,6 @@ absl::Status NodeHost::Open(const ServerOptions& options, Environment& environme
 
 absl::Status NodeHost::Listen(const ServerOptions& options) {
   const std::string path = options.node_grpc_socket();
-  if (absl::Status status = RemoveStaleSocket(path); !status.ok()) return status;
   GrpcServer::Config config;
   config.listen = Address{.unix_path = path};
   config.max_message_bytes = kMaxTrainerMessageBytes;
