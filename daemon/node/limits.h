@@ -1,0 +1,42 @@
+// What the node daemon allows a trainer to ask for.
+#ifndef CKPTD_DAEMON_NODE_LIMITS_H_
+#define CKPTD_DAEMON_NODE_LIMITS_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace ckptd {
+
+inline constexpr double kLongestTimeoutSeconds = 7 * 24 * 3600.0;
+inline constexpr size_t kLongestTokenBytes = 256;
+inline constexpr size_t kMostTags = 64;
+inline constexpr size_t kLongestTagBytes = 1024;
+inline constexpr size_t kLongestErrorBytes = 4096;
+// Of one attempt, at one time.
+inline constexpr size_t kMostWaiters = 4096;
+// Of one job: failed and durable attempts that can still be asked about.
+inline constexpr size_t kRememberedAttempts = 64;
+// Of one world on one node: layouts per rank, and plans.
+inline constexpr size_t kCachedLayoutsPerRank = 2;
+// Of one job on one node, at one time.
+inline constexpr size_t kMostAttemptsInFlight = 16;
+inline constexpr size_t kMostLoadsPerSession = 16;
+inline constexpr int kMostWindowsPerAnswer = 256;
+
+// A wait without a deadline is refused.
+inline absl::StatusOr<absl::Duration> CheckTimeout(double seconds) {
+  if (std::isfinite(seconds) && seconds > 0 && seconds <= kLongestTimeoutSeconds) {
+    return absl::Seconds(seconds);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "timeout_seconds is ", seconds, "; it must be above 0 and at most ", kLongestTimeoutSeconds));
+}
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_LIMITS_H_

@@ -1,0 +1,228 @@
+// Planning, reading and delivering; see loads.h.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/loads.h"
+
+namespace ckptd {
+namespace {
+
+bool IsSafeRelativePath(absl::string_view path) {
+  return !path.empty() && path.front() != '/' && path.find("..") == absl::string_view::npos &&
+         path.find('\0') == absl::string_view::npos;
+}
+
+}  // namespace
+
+void Loads::RequestPlan(const LoadPtr& load, const Session& session, Later& later) {
+  load->plan_requested = true;
+  v1::PlanLoadRequest request;
+  request.set_job(load->world.job);
+  request.set_epoch(load->world.epoch);
+  request.set_load_number(std::get<2>(load->key));
+  request.set_node(options_.node_name);
+  *request.mutable_selector() = load->selector;
+  *request.mutable_options() = load->options;
+  request.set_user_id(session.user_id);
+  request.set_timeout_seconds(
+      std::max(0.001, absl::ToDoubleSeconds(load->deadline - environment_.clock.Now())));
+  for (auto& [rank, part] : load->ranks) {
+    v1::RankWant* want = request.add_ranks();
+    want->set_rank(rank);
+    *want->mutable_layout() = std::move(part.wish);
+  }
+  later.Add([this, load, request = std::move(request)]() mutable {
+    environment_.coordinator.PlanLoad(
+        std::move(request),
+        scope_.Wrap([this, load](absl::StatusOr<v1::PlanLoadResponse> response) {
+          Planned(load, std::move(response));
+        }));
+  });
+}
+
+void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> response) {
+  absl::Status status = response.status();
+  std::shared_ptr<const v1::PlanLoadResponse> plan;
+  std::vector<PlannedRead> reads;
+  if (status.ok()) {
+    plan = std::make_shared<const v1::PlanLoadResponse>(*std::move(response));
+    std::map<uint32_t, CheckedLayoutPtr> layouts;
+    for (const auto& [rank, part] : load->ranks) layouts[rank] = part.layout;
+    absl::StatusOr<std::vector<PlannedRead>> planned =
+        PlanReads(*plan, layouts, options_.load_window_bytes);
+    status = planned.status();
+    if (planned.ok()) reads = *std::move(planned);
+    if (status.ok() && !options_.stores.contains(plan->store())) {
+      status = absl::NotFoundError(absl::StrCat("node ", options_.node_name, " has no store \"",
+                                                plan->store(), "\", where the checkpoint lies"));
+    }
+    for (const v1::DataFile& file : plan->files()) {
+      if (!IsSafeRelativePath(file.path())) {
+        status.Update(absl::InternalError(absl::StrCat("a data file named ", file.path())));
+      }
+    }
+  }
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  if (!load->error.ok() || load->reported) return;
+  if (!status.ok()) return Fail(load, status, later);
+  load->plan = plan;
+  load->reads = std::move(reads);
+  load->reader = std::make_shared<LoadReader>(
+      environment_.file_system, environment_.probe,
+      absl::StrCat(options_.stores.at(plan->store()), "/", load->world.job), plan,
+      options_.direct_io);
+  for (const PlannedRead& read : load->reads) {
+    for (const ReadPart& part : read.parts) {
+      uint32_t last = UINT32_MAX;
+      for (const WindowTarget& target : part.targets) {
+        if (target.rank != last) load->ranks.at(target.rank).bytes += part.length;
+        last = target.rank;
+      }
+    }
+  }
+  RequestSlots(load, later);
+}
+
+void Loads::RequestSlots(const LoadPtr& load, Later& later) {
+  const size_t tasks = load->reads.size() + load->plan->files_size();
+  if (tasks == 0) {
+    AnswerBegins(*load, later);
+    return;
+  }
+  uint64_t slot_bytes = std::min<uint64_t>(options_.load_window_bytes, uint64_t{1} << 20);
+  for (const PlannedRead& read : load->reads) slot_bytes = std::max(slot_bytes, read.length);
+  const size_t slots = std::min<size_t>(options_.load_windows, tasks);
+  load->ticket = arena_.Open(load->world.job, Describe(*load));
+  load->ticket->Expect(slots * slot_bytes);
+  std::vector<ExtentAsk> asks(slots, {.bytes = slot_bytes, .contiguous = true});
+  later.Add([this, load, ticket = load->ticket, asks = std::move(asks),
+             deadline = load->deadline]() mutable {
+    auto leased = [this, load](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
+      Later after;
+      absl::MutexLock lock(&mutex_);
+      load->ticket.reset();
+      if (!load->error.ok() || load->reported) return;
+      if (!leases.ok()) return Fail(load, leases.status(), after);
+      load->slots = *std::move(leases);
+      for (size_t i = 0; i < load->slots.size(); ++i) load->free_slots.insert(i);
+      AnswerBegins(*load, after);
+      Pump(load, after);
+    };
+    arena_.Acquire(std::move(ticket), std::move(asks), deadline, std::move(leased));
+  });
+}
+
+void Loads::AnswerBegins(Load& load, Later& later) {
+  for (auto& [rank, part] : load.ranks) {
+    if (!part.begin_done) continue;
+    v1::BeginLoadResponse response;
+    response.set_load_id(part.load_id);
+    response.set_step(load.plan->step());
+    response.set_saved_world_size(load.plan->saved_world_size());
+    response.set_bytes(part.bytes);
+    for (const v1::RankLoad& planned : load.plan->ranks()) {
+      if (planned.rank() != rank) continue;
+      *response.mutable_casts() = planned.casts();
+      *response.mutable_missing() = planned.missing();
+      *response.mutable_small() = planned.small();
+    }
+    later.Answer(std::exchange(part.begin_done, nullptr), std::move(response));
+  }
+}
+
+void Loads::Pump(const LoadPtr& load, Later& later) {
+  const auto wanted = [&] {
+    return load->next_header < static_cast<size_t>(load->plan->files_size()) ||
+           load->next_read < load->reads.size();
+  };
+  const bool anyone = std::any_of(load->ranks.begin(), load->ranks.end(),
+                                  [](const auto& entry) { return !entry.second.ended; });
+  while (anyone && load->plan != nullptr && load->error.ok() && !load->free_slots.empty() &&
+         wanted()) {
+    const size_t slot = *load->free_slots.begin();
+    load->free_slots.erase(load->free_slots.begin());
+    ++load->in_flight;
+    const std::span<std::byte> buffer = load->slots[slot]->parts().front().bytes;
+    absl::Status submitted;
+    if (load->next_header < static_cast<size_t>(load->plan->files_size())) {
+      const uint32_t file = static_cast<uint32_t>(load->next_header++);
+      submitted = executor_.Submit([this, load, slot, file, buffer] {
+        HeaderVerified(load, slot, load->reader->VerifyHeader(file, buffer));
+      });
+    } else {
+      const size_t read = load->next_read++;
+      submitted = executor_.Submit([this, load, slot, read, buffer] {
+        ReadFinished(load, slot, read, load->reader->Read(load->reads[read], buffer));
+      });
+    }
+    if (!submitted.ok()) {
+      --load->in_flight;
+      return Fail(load, submitted, later);
+    }
+  }
+}
+
+void Loads::HeaderVerified(const LoadPtr& load, size_t slot, const absl::Status& status) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  --load->in_flight;
+  load->free_slots.insert(slot);
+  if (!status.ok()) Fail(load, status, later);
+  Pump(load, later);
+  AnswerAllNext(*load, later);
+  ForgetIfOver(load, later);
+}
+
+void Loads::ReadFinished(const LoadPtr& load, size_t slot, size_t read,
+                         const absl::Status& status) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  --load->in_flight;
+  load->bytes_read += load->reads[read].length;
+  if (status.ok() && load->error.ok()) {
+    Deliver(load, slot, load->reads[read]);
+  } else {
+    load->free_slots.insert(slot);
+    if (!status.ok()) Fail(load, status, later);
+  }
+  Pump(load, later);
+  AnswerAllNext(*load, later);
+  ForgetIfOver(load, later);
+}
+
+void Loads::Deliver(const LoadPtr& load, size_t slot, const PlannedRead& read) {
+  auto active = std::make_shared<ActiveRead>(ActiveRead{.slot = slot, .holders = 1});
+  const ArenaPart& memory = load->slots[slot]->parts().front();
+  for (const ReadPart& part : read.parts) {
+    const v1::WantedPiece& wanted = load->plan->pieces(part.piece);
+    const uint64_t element_bytes = ElementBytes(*DataTypeFromNumber(wanted.data_type()));
+    for (auto target = part.targets.begin(); target != part.targets.end();) {
+      const uint32_t rank = target->rank;
+      v1::Window window;
+      window.set_window_id(next_window_id_++);
+      window.set_slab_id(memory.slab_id);
+      window.set_slab_offset(memory.slab_offset + part.buffer_offset);
+      window.set_length_bytes(part.length);
+      window.set_data_type(wanted.data_type());
+      *window.mutable_piece_offsets() = wanted.piece().offsets();
+      *window.mutable_piece_lengths() = wanted.piece().lengths();
+      window.set_first_element(part.piece_offset / element_bytes);
+      for (; target != part.targets.end() && target->rank == rank; ++target) {
+        if (target->is_small) {
+          window.add_small(target->index);
+        } else {
+          window.add_shards(target->index);
+        }
+      }
+      RankLoad& receiver = load->ranks.at(rank);
+      if (receiver.ended) continue;
+      ++active->holders;
+      receiver.ready.emplace_back(std::move(window), active);
+    }
+  }
+  GiveBack(*load, active);  // this function's own hold
+}
+
+}  // namespace ckptd

@@ -1,0 +1,346 @@
+// The trainers' calls and how loads end. Planning and reading are in load_phases.cc.
+#include "daemon/node/loads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/node/limits.h"
+#include "proto/rpc/status.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kQueueLimit = 1 << 14;
+
+std::string DescribeSelector(const v1::CheckpointSelector& selector) {
+  return selector.has_step() ? absl::StrCat("step ", selector.step()) : "the latest checkpoint";
+}
+
+}  // namespace
+
+Loads::Loads(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms,
+             CallScope& scope, Worlds& worlds, Arena& arena)
+    : options_(options),
+      environment_(environment),
+      alarms_(alarms),
+      scope_(scope),
+      worlds_(worlds),
+      arena_(arena),
+      executor_("ckptd-read", options.read_threads, kQueueLimit) {}
+
+std::string Loads::Describe(const Load& load) const {
+  return absl::StrCat("loading ", DescribeSelector(load.selector), " of job ", load.world.job,
+                      " (epoch ", load.world.epoch, ", load ", std::get<2>(load.key), ") on node ",
+                      options_.node_name);
+}
+
+std::string Loads::DescribeWait(const Load& load) {
+  std::vector<std::string> late;
+  const bool all_begun = load.plan_requested;
+  for (const auto& [rank, part] : load.ranks) {
+    const bool waited_for = all_begun ? !part.ended : !part.begun;
+    if (waited_for) late.push_back(absl::StrCat(rank, " (process ", part.process_id, ")"));
+  }
+  const std::string ranks = absl::StrJoin(late, ", ");
+  if (!all_begun) return absl::StrCat("waited for load() of rank ", ranks);
+  if (load.plan == nullptr) return "waited for the coordinator's plan";
+  if (load.slots.empty()) return "waited for arena memory";
+  return load.all_read()
+             ? absl::StrCat("waited for rank ", ranks, " to take its windows")
+             : absl::StrCat("waited for storage, or for rank ", ranks, " to give windows back");
+}
+
+void Loads::BeginLoad(const SessionPtr& session, v1::BeginLoadRequest request,
+                      Done<v1::BeginLoadResponse> done) {
+  absl::Status status = CheckTimeout(request.timeout_seconds()).status();
+  if (status.ok() && request.load_number() == 0) {
+    status = absl::InvalidArgumentError("load numbers count from 1");
+  }
+  if (status.ok() && request.selector().which_case() == v1::CheckpointSelector::WHICH_NOT_SET) {
+    status = absl::InvalidArgumentError("which checkpoint to load is not said");
+  }
+  if (!status.ok()) return std::move(done)(status);
+  absl::StatusOr<WorldView> world = worlds_.Find(*session, request.job(), request.epoch());
+  if (!world.ok()) return std::move(done)(world.status());
+  absl::StatusOr<CheckedLayoutPtr> layout = CheckLoadLayout(request.layout());
+  if (!layout.ok()) return std::move(done)(layout.status());
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<LoadPtr> load = FindOrCreate(*world, *session, request);
+  status = load.status();
+  if (status.ok()) status = (*load)->error;
+  if (status.ok()) status = AddRank(**load, *world, *session, *layout, request, done);
+  if (!status.ok()) return later.Answer(std::move(done), status);
+  const bool all_begun = std::all_of((*load)->ranks.begin(), (*load)->ranks.end(),
+                                     [](const auto& entry) { return entry.second.begun; });
+  if (all_begun) RequestPlan(*load, *session, later);
+}
+
+absl::StatusOr<Loads::LoadPtr> Loads::FindOrCreate(const WorldView& world, const Session& session,
+                                                   const v1::BeginLoadRequest& request) {
+  const LoadKey key(world.job, world.epoch, request.load_number(),
+                    world.epoch == 0 ? session.id : 0);
+  if (auto found = loads_.find(key); found != loads_.end()) return found->second;
+  if (stopping_) return absl::UnavailableError("the node daemon is shutting down");
+  size_t of_session = 0;
+  for (const auto& [id, entry] : by_id_) {
+    of_session += entry.first->ranks.at(entry.second).session == session.id ? 1 : 0;
+  }
+  if (of_session >= kMostLoadsPerSession) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("this process has ", of_session, " loads under way, the limit: end one"));
+  }
+  for (const WorldMember& member : world.members) {
+    if (member.alive) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", member.rank, " (process ", member.process_id, ") of job ", world.job,
+                     " has ended: the world is not whole, start the run again"));
+  }
+  auto load = std::make_shared<Load>();
+  load->key = key;
+  load->world = world;
+  load->selector = request.selector();
+  load->options = request.options();
+  load->started = environment_.clock.Now();
+  load->deadline = load->started + absl::Seconds(request.timeout_seconds());
+  load->alarm = alarms_.At(load->deadline, [this, load] {
+    Later later;
+    absl::MutexLock lock(&mutex_);
+    Fail(load, absl::DeadlineExceededError(DescribeWait(*load)), later);
+  });
+  for (const WorldMember& member : world.members) {
+    load->ranks[member.rank].session = member.session;
+    load->ranks[member.rank].process_id = member.process_id;
+  }
+  loads_[key] = load;
+  return load;
+}
+
+absl::Status Loads::AddRank(Load& load, const WorldView& world, const Session& session,
+                            CheckedLayoutPtr layout, v1::BeginLoadRequest& request,
+                            Done<v1::BeginLoadResponse>& done) {
+  if (load.selector.SerializeAsString() != request.selector().SerializeAsString() ||
+      load.options.SerializeAsString() != request.options().SerializeAsString()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", world.rank, " loads ", DescribeSelector(request.selector()),
+                     ", another rank ", DescribeSelector(load.selector),
+                     " (or with other options): all ranks must call load() alike"));
+  }
+  auto found = load.ranks.find(world.rank);
+  if (found == load.ranks.end() || found->second.begun) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", world.rank, " has begun load number ", request.load_number(), " already"));
+  }
+  RankLoad& rank = found->second;
+  rank.session = session.id;
+  rank.process_id = session.process_id;
+  rank.begun = true;
+  rank.layout = std::move(layout);
+  rank.wish = std::move(*request.mutable_layout());
+  rank.begin_done = std::move(done);
+  rank.load_id = next_load_id_++;
+  by_id_[rank.load_id] = {loads_.at(load.key), world.rank};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::pair<Loads::LoadPtr, Loads::RankLoad*>> Loads::FindFor(const Session& session,
+                                                                           uint64_t load_id) {
+  auto found = by_id_.find(load_id);
+  if (found != by_id_.end()) {
+    const auto& [load, rank] = found->second;
+    RankLoad& part = load->ranks.at(rank);
+    if (part.session == session.id) return std::pair(load, &part);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("this session has no load ", load_id,
+                   ": it has ended, or the node daemon was restarted; load again"));
+}
+
+void Loads::NextWindows(const SessionPtr& session, const v1::NextWindowsRequest& request,
+                        Done<v1::NextWindowsResponse> done) {
+  const double seconds = request.timeout_seconds();
+  if (!(seconds >= 0) || seconds > kLongestTimeoutSeconds) {
+    return std::move(done)(absl::InvalidArgumentError("timeout_seconds is out of range"));
+  }
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<std::pair<LoadPtr, RankLoad*>> found = FindFor(*session, request.load_id());
+  if (!found.ok()) return later.Answer(std::move(done), found.status());
+  const auto& [load, rank] = *found;
+  for (uint64_t id : request.released_window_ids()) {
+    auto held = rank->held.find(id);
+    if (held == rank->held.end()) {
+      return later.Answer(std::move(done), absl::InvalidArgumentError(absl::StrCat(
+                                               "window ", id, " is not held by this rank")));
+    }
+    GiveBack(*load, held->second);
+    rank->held.erase(held);
+  }
+  Pump(load, later);
+  if (rank->next_done) {
+    return later.Answer(std::move(done), absl::FailedPreconditionError(
+                                             "another NextWindows of this load is waiting"));
+  }
+  rank->next_done = std::move(done);
+  AnswerNext(*load, *rank, /*timed_out=*/seconds == 0, later);
+  if (!rank->next_done) return;
+  rank->next_alarm =
+      alarms_.At(environment_.clock.Now() + absl::Seconds(seconds),
+                 [this, load = load, id = request.load_id()] {
+                   Later after;
+                   absl::MutexLock alarm_lock(&mutex_);
+                   auto still = by_id_.find(id);
+                   if (still == by_id_.end()) return;
+                   AnswerNext(*load, load->ranks.at(still->second.second), true, after);
+                 });
+}
+
+void Loads::AnswerNext(Load& load, RankLoad& rank, bool timed_out, Later& later) {
+  if (!rank.next_done) return;
+  const bool done = load.all_read() && rank.ready.empty();
+  if (load.error.ok() && rank.ready.empty() && !done && !timed_out) return;
+  alarms_.Cancel(rank.next_alarm);
+  auto answer = std::exchange(rank.next_done, nullptr);
+  if (!load.error.ok()) return later.Answer(std::move(answer), load.error);
+  v1::NextWindowsResponse response;
+  while (!rank.ready.empty() && response.windows_size() < kMostWindowsPerAnswer) {
+    auto& [window, read] = rank.ready.front();
+    rank.held[window.window_id()] = read;
+    *response.add_windows() = std::move(window);
+    rank.ready.pop_front();
+  }
+  response.set_done(load.all_read() && rank.ready.empty());
+  later.Answer(std::move(answer), std::move(response));
+}
+
+void Loads::AnswerAllNext(Load& load, Later& later) {
+  for (auto& [rank, part] : load.ranks) AnswerNext(load, part, /*timed_out=*/false, later);
+}
+
+void Loads::GiveBack(Load& load, const ActiveReadPtr& read) {
+  if (--read->holders == 0) load.free_slots.insert(read->slot);
+}
+
+void Loads::EndLoad(const SessionPtr& session, const v1::EndLoadRequest& request,
+                    Done<v1::EndLoadResponse> done) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<std::pair<LoadPtr, RankLoad*>> found = FindFor(*session, request.load_id());
+  if (!found.ok()) return later.Answer(std::move(done), found.status());
+  const auto& [load, rank] = *found;
+  if (!request.error().empty() && load->error.ok()) {
+    environment_.probe.Warning(
+        absl::StrCat(Describe(*load), ": process ", rank->process_id,
+                     " gave up: ", request.error().substr(0, kLongestErrorBytes)));
+  }
+  EndRank(load, *rank, later);
+  later.Answer(std::move(done), v1::EndLoadResponse());
+}
+
+void Loads::EndRank(const LoadPtr& load, RankLoad& rank, Later& later) {
+  if (std::exchange(rank.ended, true)) return;
+  by_id_.erase(rank.load_id);
+  const absl::Status cancelled = absl::CancelledError("the load was ended");
+  if (rank.begin_done) later.Answer(std::exchange(rank.begin_done, nullptr), cancelled);
+  if (rank.next_done) {
+    alarms_.Cancel(rank.next_alarm);
+    later.Answer(std::exchange(rank.next_done, nullptr), cancelled);
+  }
+  for (auto& [window, read] : std::exchange(rank.ready, {})) GiveBack(*load, read);
+  for (auto& [id, read] : std::exchange(rank.held, {})) GiveBack(*load, read);
+  Pump(load, later);
+  AnswerAllNext(*load, later);
+  ForgetIfOver(load, later);
+}
+
+void Loads::SessionEnded(const Session& session) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  std::vector<LoadPtr> all;
+  for (const auto& [key, load] : loads_) all.push_back(load);
+  for (const LoadPtr& load : all) {
+    for (auto& [rank, part] : load->ranks) {
+      if (part.session != session.id || part.ended) continue;
+      if (load->plan == nullptr) {
+        Fail(load,
+             absl::AbortedError(absl::StrCat("rank ", rank, " (process ", part.process_id,
+                                             ") has ended before the load was planned")),
+             later);
+      }
+      EndRank(load, part, later);
+    }
+  }
+}
+
+void Loads::Fail(const LoadPtr& load, const absl::Status& why, Later& later) {
+  if (!load->error.ok() || load->reported) return;
+  load->error = Annotate(why, Describe(*load));
+  environment_.probe.RestoreFailed(why.code());
+  environment_.probe.Warning(load->error.message());
+  for (auto& [rank, part] : load->ranks) {
+    if (part.begin_done) {
+      // It never learns its load id: nothing will come from it.
+      later.Answer(std::exchange(part.begin_done, nullptr), load->error);
+      by_id_.erase(part.load_id);
+      part.ended = true;
+    }
+    if (!part.begun) part.ended = true;
+    for (auto& [window, read] : std::exchange(part.ready, {})) GiveBack(*load, read);
+  }
+  AnswerAllNext(*load, later);
+  Report(*load, later);
+  ForgetIfOver(load, later);
+}
+
+void Loads::Report(Load& load, Later& later) {
+  if (std::exchange(load.reported, true)) return;
+  alarms_.Cancel(load.alarm);
+  const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - load.started);
+  if (load.error.ok()) environment_.probe.RestoreFinished(seconds, load.bytes_read);
+  v1::FinishLoadRequest report;
+  report.set_job(load.world.job);
+  report.set_epoch(load.world.epoch);
+  report.set_load_number(std::get<2>(load.key));
+  report.set_node(options_.node_name);
+  if (load.plan != nullptr) report.set_step(load.plan->step());
+  report.set_bytes_read(load.bytes_read);
+  report.set_seconds(seconds);
+  report.set_error_code(static_cast<int>(load.error.code()));
+  report.set_error_message(std::string(load.error.message()));
+  later.Add([this, report = std::move(report)]() mutable {
+    // For the event log only; nothing depends on the answer.
+    environment_.coordinator.FinishLoad(std::move(report),
+                                        [](absl::StatusOr<v1::FinishLoadResponse>) {});
+  });
+}
+
+void Loads::ForgetIfOver(const LoadPtr& load, Later& later) {
+  const bool over = std::all_of(load->ranks.begin(), load->ranks.end(),
+                                [](const auto& entry) { return entry.second.ended; });
+  if (!over) return;
+  Report(*load, later);
+  if (load->in_flight > 0) return;  // called again when the last read is back
+  load->slots.clear();
+  load->ticket.reset();
+  if (auto found = loads_.find(load->key); found != loads_.end() && found->second == load) {
+    loads_.erase(found);
+  }
+}
+
+void Loads::Stop() {
+  {
+    Later later;
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    std::vector<LoadPtr> all;
+    for (const auto& [key, load] : loads_) all.push_back(load);
+    for (const LoadPtr& load : all) {
+      Fail(load, absl::UnavailableError("the node daemon is shutting down"), later);
+    }
+  }
+  executor_.Stop();
+}
+
+}  // namespace ckptd

@@ -1,0 +1,97 @@
+// Writes data files from the arena to storage.
+//
+// One file, in this order:
+//   1. checksums of every chunk, on the arena; small contents against their SHA-256;
+//   2. the step's folder, a new file with its space set aside;
+//   3. aligned blocks, several at a time; the true size; fsync; close; fsync of the folder.
+// A step that fails ends the file: it is removed and never synced again.
+#ifndef CKPTD_DAEMON_NODE_PERSIST_H_
+#define CKPTD_DAEMON_NODE_PERSIST_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptd/v1/manifest.pb.h"
+#include "daemon/node/arena.h"
+#include "daemon/node/image_layout.h"
+#include "daemon/runtime/done.h"
+#include "daemon/runtime/executor.h"
+#include "storage/file_system/file_system.h"
+
+namespace ckptd {
+
+// A small content, which other ranks rely on by its hash.
+struct ExpectedContent {
+  size_t piece = 0;
+  std::string sha256;
+  std::string name;
+};
+
+// Shared with whoever watches or abandons the attempt.
+struct PersistProgress {
+  std::atomic<uint64_t> written_bytes{0};
+  std::atomic<bool> abandoned{false};
+};
+
+struct FileToPersist {
+  std::string store_path;
+  std::string job;
+  uint64_t step = 0;
+  std::string file_name;
+  FileOwner owner;
+  DataFileLayoutPtr layout;
+  ArenaLeasePtr image;  // all but the header, which is written here
+  std::vector<ExpectedContent> expected;
+  std::shared_ptr<PersistProgress> progress;
+};
+
+struct PersistedFile {
+  v1::DataFile file;
+  // As in the layout: offset, size and checksums; the boxes are the caller's.
+  std::vector<v1::Piece> pieces;
+};
+
+// Thread-safe.
+class Persister {
+ public:
+  Persister(FileSystem& file_system, int threads, bool direct_io);
+  // As Stop().
+  ~Persister();
+
+  // `done` runs on a thread of this: OK when the file is durable. On failure nothing is left of
+  // it, unless removing it failed too (the message says so).
+  void Write(FileToPersist file, Done<PersistedFile> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Files of this progress end with ABORTED, those not begun at once.
+  void Abandon(const std::shared_ptr<PersistProgress>& progress) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Removes files that were persisted, of an attempt that failed. Best effort: what stays
+  // is found by the coordinator's collection.
+  void Remove(const std::string& store_path, const std::string& job,
+              const std::vector<std::string>& relative_paths);
+  // While paused no file is begun; one that is being written is finished.
+  void SetPaused(bool paused) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool paused() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Files not begun end with UNAVAILABLE, those begun are finished. Idempotent.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  class FileWriter;
+  void Start(std::shared_ptr<FileWriter> writer);
+
+  FileSystem& file_system_;
+  const int threads_;
+  const bool direct_io_;
+  mutable absl::Mutex mutex_;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<FileWriter>> waiting_ ABSL_GUARDED_BY(mutex_);
+  Executor executor_;  // last: its threads use the rest
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_PERSIST_H_

@@ -1,0 +1,76 @@
+#include "daemon/node/reader.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/extent_allocator.h"
+#include "storage/format/checksum.h"
+
+namespace ckptd {
+
+std::string LoadReader::Path(uint32_t file) const {
+  return absl::StrCat(job_folder_, "/", plan_->files(file).path());
+}
+
+absl::StatusOr<std::shared_ptr<ReadableFile>> LoadReader::Open(uint32_t file) {
+  absl::MutexLock lock(&mutex_);
+  std::shared_ptr<ReadableFile>& open = files_[file];
+  if (open != nullptr) return open;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> opened = file_system_.Open(Path(file), direct_io_);
+  if (!opened.ok()) return opened.status();
+  open = *std::move(opened);
+  return open;
+}
+
+absl::Status LoadReader::Read(const PlannedRead& read, std::span<std::byte> buffer) {
+  absl::StatusOr<std::shared_ptr<ReadableFile>> file = Open(read.file);
+  if (!file.ok()) return file.status();
+  const std::span<std::byte> bytes = buffer.first(read.length);
+  if (absl::Status status = (*file)->ReadAt(read.file_offset, bytes); !status.ok()) return status;
+  for (const ReadPart& part : read.parts) {
+    absl::Status status = VerifyPart(part, bytes.subspan(part.buffer_offset, part.length));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadReader::VerifyPart(const ReadPart& part, std::span<const std::byte> bytes) const {
+  const v1::WantedPiece& wanted = plan_->pieces(part.piece);
+  uint64_t chunk = part.piece_offset / plan_->chunk_bytes();
+  for (uint64_t at = 0; at < bytes.size(); at += plan_->chunk_bytes(), ++chunk) {
+    const uint64_t length = std::min<uint64_t>(plan_->chunk_bytes(), bytes.size() - at);
+    const uint32_t expected = wanted.piece().chunk_crc32c(static_cast<int>(chunk));
+    if (Crc32c(bytes.subspan(at, length)) == expected) continue;
+    probe_.ChecksumMismatch();
+    return absl::DataLossError(absl::StrCat(
+        "checksum mismatch in ", Path(wanted.piece().file()), ": chunk ", chunk, " of tensor ",
+        wanted.name(), ", bytes ", wanted.piece().file_offset() + part.piece_offset + at, " to ",
+        wanted.piece().file_offset() + part.piece_offset + at + length,
+        ": the file was damaged after it was written; load another checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadReader::VerifyHeader(uint32_t file, std::span<std::byte> buffer) {
+  const v1::DataFile& expected = plan_->files(file);
+  absl::StatusOr<std::shared_ptr<ReadableFile>> open = Open(file);
+  if (!open.ok()) return open.status();
+  if ((*open)->size_bytes() != expected.size_bytes()) {
+    return absl::DataLossError(absl::StrCat(Path(file), " has ", (*open)->size_bytes(),
+                                            " bytes, its manifest says ", expected.size_bytes()));
+  }
+  uint32_t sum = 0;
+  const uint64_t step = RoundDown(buffer.size(), kIoAlignmentBytes);
+  for (uint64_t at = 0; at < expected.header_bytes(); at += step) {
+    const uint64_t length = std::min(step, expected.header_bytes() - at);
+    const std::span<std::byte> bytes = buffer.first(RoundUp(length, kIoAlignmentBytes));
+    if (absl::Status status = (*open)->ReadAt(at, bytes); !status.ok()) return status;
+    sum = Crc32c(bytes.first(length), sum);
+  }
+  if (sum == expected.header_crc32c()) return absl::OkStatus();
+  probe_.ChecksumMismatch();
+  return absl::DataLossError(absl::StrCat("checksum mismatch in the header of ", Path(file),
+                                          ": the file was damaged after it was written"));
+}
+
+}  // namespace ckptd

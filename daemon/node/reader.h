@@ -1,0 +1,54 @@
+// Reads planned ranges into the arena and verifies every chunk.
+#ifndef CKPTD_DAEMON_NODE_READER_H_
+#define CKPTD_DAEMON_NODE_READER_H_
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "ckptd/v1/coordinator.pb.h"
+#include "daemon/node/probe.h"
+#include "daemon/node/read_plan.h"
+#include "storage/file_system/file_system.h"
+
+namespace ckptd {
+
+// The files of one load. Thread-safe; its methods block.
+class LoadReader {
+ public:
+  LoadReader(FileSystem& file_system, NodeProbe& probe, std::string job_folder,
+             std::shared_ptr<const v1::PlanLoadResponse> plan, bool direct_io)
+      : file_system_(file_system),
+        probe_(probe),
+        job_folder_(std::move(job_folder)),
+        plan_(std::move(plan)),
+        direct_io_(direct_io) {}
+
+  // Fills buffer[0, read.length). DATA_LOSS names file, chunk and tensor.
+  [[nodiscard]] absl::Status Read(const PlannedRead& read, std::span<std::byte> buffer)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The file's size and its header's checksum; `buffer` is scratch.
+  [[nodiscard]] absl::Status VerifyHeader(uint32_t file, std::span<std::byte> buffer)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  absl::StatusOr<std::shared_ptr<ReadableFile>> Open(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status VerifyPart(const ReadPart& part, std::span<const std::byte> bytes) const;
+  std::string Path(uint32_t file) const;
+
+  FileSystem& file_system_;
+  NodeProbe& probe_;
+  const std::string job_folder_;
+  const std::shared_ptr<const v1::PlanLoadResponse> plan_;
+  const bool direct_io_;
+  absl::Mutex mutex_;
+  std::map<uint32_t, std::shared_ptr<ReadableFile>> files_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_READER_H_

@@ -1,0 +1,310 @@
+// The way of an attempt through its phases; see save_attempt.h.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/saves.h"
+#include "proto/rpc/status.h"
+
+namespace ckptd {
+namespace {
+
+// Room for a small file's header and paddings, in what a ticket announces.
+constexpr uint64_t kSmallFileSlackBytes = uint64_t{1} << 20;
+
+}  // namespace
+
+void Saves::Advance(const SaveAttemptPtr& attempt, Later& later) {
+  if (!attempt->in_flight()) return;
+  AdvancePlan(attempt, later);
+  if (attempt->plan == nullptr || !attempt->in_flight()) return;
+  AdvanceLeases(attempt, later);
+  if (!attempt->in_flight()) return;
+  AnswerReadyRanks(attempt, later);
+  if (!attempt->all_finished()) return;
+  if (attempt->phase < v1::SAVE_PHASE_PERSIST) {
+    environment_.probe.SnapshotFinished(
+        absl::ToDoubleSeconds(attempt->snapshot_finished - attempt->started), attempt->bytes());
+    SetPhase(*attempt, v1::SAVE_PHASE_PERSIST, later);
+    ReportStaged(attempt, later);
+  }
+  if (attempt->files_in_flight == 0 && !attempt->commit_sent) {
+    attempt->persist_finished = environment_.clock.Now();
+    environment_.probe.PersistFinished(
+        absl::ToDoubleSeconds(attempt->persist_finished - attempt->snapshot_finished),
+        attempt->bytes());
+    SetPhase(*attempt, v1::SAVE_PHASE_COMMIT, later);
+    Commit(attempt, /*with_layouts=*/false, later);
+  }
+}
+
+// The known plan at once, if the first ranks match it; else a new one, when all
+// ranks have begun.
+void Saves::AdvancePlan(const SaveAttemptPtr& attempt, Later& later) {
+  if (attempt->plan != nullptr || attempt->plan_requested) return;
+  const auto matches = [&](const auto& entry) {
+    const auto& [rank, part] = entry;
+    auto known = attempt->earlier_plan->fingerprints.find(rank);
+    return part.begun && known != attempt->earlier_plan->fingerprints.end() &&
+           known->second == part.layout->fingerprint;
+  };
+  if (attempt->earlier_plan != nullptr &&
+      attempt->earlier_plan->fingerprints.size() == attempt->ranks.size() &&
+      std::any_of(attempt->ranks.begin(), attempt->ranks.end(), matches)) {
+    attempt->plan = attempt->earlier_plan;
+    attempt->plan_from_cache = true;
+    return;
+  }
+  if (!attempt->all_begun()) return;
+  attempt->plan_requested = true;
+  v1::PlanSaveRequest request;
+  request.set_job(attempt->key.job);
+  *request.mutable_attempt() = attempt->AttemptProto();
+  request.set_step(attempt->step);
+  request.set_node(options_.node_name);
+  request.set_overwrite(attempt->overwrite);
+  request.set_timeout_seconds(SecondsLeft(*attempt));
+  for (v1::RankLayout& layout : attempt->RankLayouts(true)) {
+    *request.add_ranks() = std::move(layout);
+  }
+  later.Add([this, attempt, request = std::move(request)]() mutable {
+    environment_.coordinator.PlanSave(
+        std::move(request),
+        scope_.Wrap([this, attempt](absl::StatusOr<v1::PlanSaveResponse> response) {
+          Planned(attempt, std::move(response));
+        }));
+  });
+}
+
+void Saves::Planned(const SaveAttemptPtr& attempt, absl::StatusOr<v1::PlanSaveResponse> response) {
+  // Laying out a large plan takes a while: not under the lock. The attempt's layouts
+  // don't change any more.
+  absl::StatusOr<NodePlanPtr> plan = response.status();
+  if (response.ok()) plan = MakePlan(*attempt, *response);
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  if (!attempt->in_flight()) return;
+  if (!plan.ok()) {
+    return Fail(attempt, Annotate(plan.status(), "planning"),
+                response.ok() ? ToldBy::kUs : ToldBy::kCoordinator, later);
+  }
+  attempt->plan = *std::move(plan);
+  auto memory = memory_.find({attempt->key.job, attempt->key.epoch});
+  if (memory != memory_.end()) memory->second.plan = attempt->plan;
+  Advance(attempt, later);
+}
+
+absl::StatusOr<NodePlanPtr> Saves::MakePlan(const SaveAttempt& attempt,
+                                            const v1::PlanSaveResponse& response) const {
+  auto plan = std::make_shared<NodePlan>();
+  plan->plan_id = response.plan_id();
+  for (const auto& [rank, part] : attempt.ranks) {
+    plan->fingerprints[rank] = part.layout->fingerprint;
+  }
+  for (const v1::RankPlan& rank_plan : response.ranks()) {
+    auto part = attempt.ranks.find(rank_plan.rank());
+    if (part == attempt.ranks.end()) {
+      return absl::InternalError(absl::StrCat("the coordinator's plan names rank ",
+                                              rank_plan.rank(), ", which is not of this node"));
+    }
+    absl::StatusOr<TensorImagePtr> image = LayOutTensors(*part->second.layout, rank_plan);
+    if (!image.ok()) return image.status();
+    plan->images[rank_plan.rank()] = *std::move(image);
+  }
+  // A rank without pieces may be left out.
+  for (const auto& [rank, part] : attempt.ranks) {
+    if (!plan->images.contains(rank)) plan->images[rank] = std::make_shared<TensorImage>();
+  }
+  return NodePlanPtr(std::move(plan));
+}
+
+void Saves::AdvanceLeases(const SaveAttemptPtr& attempt, Later& later) {
+  if (!attempt->tensors_requested) {
+    attempt->tensors_requested = true;
+    uint64_t expected = 0;
+    std::vector<ExtentAsk> asks;
+    std::vector<uint32_t> ranks;
+    for (const auto& [rank, part] : attempt->ranks) {
+      uint64_t small_bytes = 0;
+      for (const v1::SmallContent& content : part.small) small_bytes += content.size_bytes();
+      expected += small_bytes + kSmallFileSlackBytes;
+      const uint64_t bytes = attempt->plan->images.at(rank)->image_bytes();
+      if (bytes == 0) continue;
+      expected += RoundUp(bytes, kExtentAlignmentBytes);
+      asks.push_back({.bytes = bytes});
+      ranks.push_back(rank);
+    }
+    if (asks.empty()) {
+      attempt->tensors_leased = true;
+    } else {
+      attempt->ticket->Expect(std::min(expected, arena_.total_bytes()));
+      later.Add([this, attempt, ticket = attempt->ticket, asks, ranks,
+                 deadline = attempt->deadline]() mutable {
+        auto leased = [this, attempt,
+                       ranks](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) mutable {
+          Later after;
+          absl::MutexLock lock(&mutex_);
+          if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
+          if (!attempt->in_flight()) return;
+          for (size_t i = 0; i < ranks.size(); ++i) {
+            attempt->ranks.at(ranks[i]).tensors = (*leases)[i];
+          }
+          attempt->tensors_leased = true;
+          Advance(attempt, after);
+        };
+        arena_.Acquire(std::move(ticket), std::move(asks), deadline, std::move(leased));
+      });
+    }
+  }
+  if (!attempt->tensors_leased) return;
+  for (auto& [rank, part] : attempt->ranks) {
+    if (part.begun && !part.small_decided) LeaseSmall(attempt, rank, later);
+  }
+}
+
+void Saves::LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
+  RankPart& part = attempt->ranks.at(rank);
+  part.small_decided = true;
+  std::vector<uint64_t> sizes;
+  for (const v1::SmallContent& content : part.small) sizes.push_back(content.size_bytes());
+  absl::StatusOr<SmallImage> image =
+      LayOutSmall(*part.layout, rank, sizes, attempt->HoldContents(rank));
+  if (!image.ok()) return Fail(attempt, image.status(), ToldBy::kUs, later);
+  part.small_image = *std::move(image);
+  if (part.small_image.file == nullptr) {
+    part.small_leased = true;
+    return;
+  }
+  later.Add([this, attempt, rank, ticket = attempt->ticket, bytes = part.small_image.image_bytes(),
+             deadline = attempt->deadline]() mutable {
+    auto leased = [this, attempt, rank](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
+      Later after;
+      absl::MutexLock lock(&mutex_);
+      if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
+      if (!attempt->in_flight()) return;
+      RankPart& leased_part = attempt->ranks.at(rank);
+      leased_part.small_lease = leases->front();
+      leased_part.small_leased = true;
+      Advance(attempt, after);
+    };
+    arena_.Acquire(std::move(ticket), {{.bytes = bytes}}, deadline, std::move(leased));
+  });
+}
+
+void Saves::AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later) {
+  if (!attempt->tensors_leased) return;
+  bool all_answered = true;
+  for (auto& [rank, part] : attempt->ranks) {
+    if (part.begun && part.small_leased && !part.answered) {
+      part.answered = true;
+      later.Answer(std::move(part.answer), attempt->Answer(rank));
+    }
+    all_answered &= part.answered;
+  }
+  if (!all_answered || attempt->phase != v1::SAVE_PHASE_PLAN) return;
+  attempt->ticket.reset();  // it has all that it needs
+  environment_.probe.PlanFinished(
+      absl::ToDoubleSeconds(environment_.clock.Now() - attempt->started), attempt->plan_from_cache);
+  SetPhase(*attempt, v1::SAVE_PHASE_SNAPSHOT, later);
+}
+
+void Saves::PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
+  std::vector<FileToPersist> files =
+      attempt->FilesOf(rank, options_.node_name, options_.stores.at(attempt->world.store));
+  // The writer holds the memory from here on.
+  RankPart& part = attempt->ranks.at(rank);
+  part.tensors.reset();
+  part.small_lease.reset();
+  for (FileToPersist& file : files) {
+    ++attempt->files_in_flight;
+    const bool is_small = file.layout == part.small_image.file;
+    later.Add([this, attempt, rank, is_small, file = std::move(file)]() mutable {
+      persister_.Write(std::move(file),
+                       [this, attempt, rank, is_small](absl::StatusOr<PersistedFile> persisted) {
+                         FilePersisted(attempt, rank, is_small, std::move(persisted));
+                       });
+    });
+  }
+}
+
+void Saves::FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,
+                          absl::StatusOr<PersistedFile> file) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  --attempt->files_in_flight;
+  if (!file.ok()) return Fail(attempt, file.status(), ToldBy::kUs, later);
+  if (!attempt->in_flight()) {
+    // It was given up while the file's last step ran.
+    later.Add([this, attempt, path = file->file.path()] {
+      persister_.Remove(options_.stores.at(attempt->world.store), attempt->key.job, {path});
+    });
+    return;
+  }
+  attempt->AddFile(rank, is_small, *std::move(file));
+  Advance(attempt, later);
+}
+
+void Saves::ReportStaged(const SaveAttemptPtr& attempt, Later& later) {
+  v1::ReportStagedRequest request;
+  request.set_job(attempt->key.job);
+  *request.mutable_attempt() = attempt->AttemptProto();
+  request.set_step(attempt->step);
+  request.set_node(options_.node_name);
+  request.set_plan_id(attempt->plan->plan_id);
+  request.set_timeout_seconds(SecondsLeft(*attempt));
+  for (const v1::RankLayout& layout : attempt->RankLayouts(false)) {
+    v1::RankFingerprint* rank = request.add_ranks();
+    rank->set_rank(layout.rank());
+    rank->set_fingerprint(layout.fingerprint());
+  }
+  later.Add([this, attempt, request = std::move(request)]() mutable {
+    environment_.coordinator.ReportStaged(
+        std::move(request),
+        scope_.Wrap([this, attempt](absl::StatusOr<v1::ReportStagedResponse> response) {
+          // The coordinator away: the commit, which waits longer, decides.
+          if (response.ok() || IsRetryable(response.status()) ||
+              absl::IsDeadlineExceeded(response.status())) {
+            return;
+          }
+          Later after;
+          absl::MutexLock lock(&mutex_);
+          Fail(attempt, response.status(), ToldBy::kCoordinator, after);
+        }));
+  });
+}
+
+void Saves::Commit(const SaveAttemptPtr& attempt, bool with_layouts, Later& later) {
+  attempt->commit_sent = true;
+  v1::CommitSaveRequest request = attempt->CommitRequest(options_.node_name, with_layouts);
+  request.set_timeout_seconds(SecondsLeft(*attempt));
+  later.Add([this, attempt, request = std::move(request)]() mutable {
+    environment_.coordinator.CommitSave(
+        std::move(request),
+        scope_.Wrap([this, attempt](absl::StatusOr<v1::CommitSaveResponse> response) {
+          Committed(attempt, std::move(response));
+        }));
+  });
+}
+
+void Saves::Committed(const SaveAttemptPtr& attempt,
+                      absl::StatusOr<v1::CommitSaveResponse> response) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  if (!attempt->in_flight()) return;
+  if (!response.ok()) {
+    auto memory = memory_.find({attempt->key.job, attempt->key.epoch});
+    // Another node may have changed its layout: the next save plans anew.
+    if (memory != memory_.end()) memory->second.plan.reset();
+    return Fail(attempt, Annotate(response.status(), "committing"), ToldBy::kCoordinator, later);
+  }
+  if (response->need_layouts()) return Commit(attempt, /*with_layouts=*/true, later);
+  const absl::Time now = environment_.clock.Now();
+  environment_.probe.CommitFinished(absl::ToDoubleSeconds(now - attempt->persist_finished));
+  environment_.probe.SaveDurable(absl::ToDoubleSeconds(now - attempt->started), attempt->bytes(),
+                                 now);
+  worlds_.SetCommitted(attempt->key.job, attempt->step, true);
+  SetPhase(*attempt, v1::SAVE_PHASE_DURABLE, later);
+  Ended(attempt);
+}
+
+}  // namespace ckptd

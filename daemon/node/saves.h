@@ -1,0 +1,148 @@
+// The saves of this node: takes the trainers' calls, drives each attempt through its
+// phases, and answers those who wait.
+#ifndef CKPTD_DAEMON_NODE_SAVES_H_
+#define CKPTD_DAEMON_NODE_SAVES_H_
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ckptd/v1/coordinator.pb.h"
+#include "ckptd/v1/node.pb.h"
+#include "daemon/node/arena.h"
+#include "daemon/node/call_scope.h"
+#include "daemon/node/node_options.h"
+#include "daemon/node/persist.h"
+#include "daemon/node/save_attempt.h"
+#include "daemon/node/session.h"
+#include "daemon/node/worlds.h"
+
+namespace ckptd {
+
+// Thread-safe. Everything given must outlive it; the arena and the persister must be stopped
+// and `scope` closed before it is destroyed.
+//
+// What a failed attempt leaves: its files are removed (unless the coordinator may have
+// committed it: then they are left to its collection), its memory is free as soon as no
+// trainer writes there any more, its error can be asked for with WaitSave.
+class Saves {
+ public:
+  Saves(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms, CallScope& scope,
+        Worlds& worlds, Arena& arena, Persister& persister);
+
+  void BeginSave(const SessionPtr& session, v1::BeginSaveRequest request,
+                 Done<v1::BeginSaveResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of a failed attempt, too: it frees the rank's memory, and answers the error.
+  void FinishSnapshot(const SessionPtr& session, const v1::FinishSnapshotRequest& request,
+                      Done<v1::FinishSnapshotResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaitSave(const SessionPtr& session, const v1::WaitSaveRequest& request,
+                Done<v1::SaveStatus> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SessionEnded(const Session& session) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  std::vector<v1::UnfinishedAttempt> Unfinished(const std::string& job) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<v1::SaveInFlight> InFlight() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // New attempts are refused with UNAVAILABLE from now on; waits for those in flight.
+  [[nodiscard]] absl::Status Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Fails what is in flight. The arena and the persister must still run.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // What is remembered of a world's saves, from one save to the next.
+  struct WorldMemory {
+    NodePlanPtr plan;
+    std::map<uint32_t, std::deque<CheckedLayoutPtr>> layouts;  // newest first
+    std::map<uint32_t, uint64_t> last_save_number;
+    std::set<SessionId> sessions;
+  };
+  using WorldKey = std::pair<std::string, uint64_t>;  // job, epoch
+
+  // ---- BeginSave, step by step ----
+  absl::StatusOr<CheckedLayoutPtr> FindLayout(const WorldView& world, v1::BeginSaveRequest& request)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Begin(const SessionPtr& session, const WorldView& world, const CheckedLayoutPtr& layout,
+             v1::BeginSaveRequest request, Done<v1::BeginSaveResponse> done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // A step that may be committed already: asks the coordinator, then begins or refuses.
+  void AskIfCommitted(const SessionPtr& session, const WorldView& world,
+                      const CheckedLayoutPtr& layout, v1::BeginSaveRequest request,
+                      Done<v1::BeginSaveResponse> done);
+  absl::StatusOr<SaveAttemptPtr> FindOrCreate(const WorldView& world,
+                                              const v1::BeginSaveRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckNewAttempt(const WorldView& world, const v1::BeginSaveRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddRank(SaveAttempt& attempt, const WorldView& world, const CheckedLayoutPtr& layout,
+                       v1::BeginSaveRequest& request, Done<v1::BeginSaveResponse>& done)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // ---- the way of an attempt ----
+  // Does whatever the attempt's state now allows; called after each change.
+  void Advance(const SaveAttemptPtr& attempt, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AdvancePlan(const SaveAttemptPtr& attempt, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AdvanceLeases(const SaveAttemptPtr& attempt, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Planned(const SaveAttemptPtr& attempt, absl::StatusOr<v1::PlanSaveResponse> response)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<NodePlanPtr> MakePlan(const SaveAttempt& attempt,
+                                       const v1::PlanSaveResponse& response) const;
+  void PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,
+                     absl::StatusOr<PersistedFile> file) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReportStaged(const SaveAttemptPtr& attempt, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Commit(const SaveAttemptPtr& attempt, bool with_layouts, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Committed(const SaveAttemptPtr& attempt, absl::StatusOr<v1::CommitSaveResponse> response)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ---- ends ----
+  enum class ToldBy { kUs, kCoordinator };
+  void Fail(const SaveAttemptPtr& attempt, const absl::Status& why, ToldBy told_by, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetPhase(SaveAttempt& attempt, v1::SavePhase phase, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ended(const SaveAttemptPtr& attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeadlinePassed(const SaveAttemptPtr& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  void WaiterExpired(const SaveAttemptPtr& attempt, uint64_t id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The attempt and the caller's part in it.
+  absl::StatusOr<SaveAttemptPtr> FindFor(const Session& session, const std::string& job,
+                                         const v1::Attempt& attempt) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double SecondsLeft(const SaveAttempt& attempt) const;
+
+  const NodeOptions& options_;
+  const NodeEnvironment environment_;
+  Alarms& alarms_;
+  CallScope& scope_;
+  Worlds& worlds_;
+  Arena& arena_;
+  Persister& persister_;
+
+  mutable absl::Mutex mutex_;
+  std::map<WorldKey, WorldMemory> memory_ ABSL_GUARDED_BY(mutex_);
+  std::map<AttemptKey, SaveAttemptPtr> attempts_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::deque<AttemptKey>> ended_
+      ABSL_GUARDED_BY(mutex_);  // by job, oldest first
+  int in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t next_waiter_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_SAVES_H_

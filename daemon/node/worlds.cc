@@ -1,0 +1,357 @@
+#include "daemon/node/worlds.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/node/limits.h"
+#include "storage/format/checkpoint_path.h"
+
+namespace ckptd {
+namespace {
+
+constexpr int kNonceBytes = 16;
+// How long an answered join is held back for joins of the same node that the
+// coordinator has not answered yet; see Flush.
+constexpr absl::Duration kLongestHoldBack = absl::Seconds(2);
+
+}  // namespace
+
+Worlds::Worlds(const NodeOptions& options, const Clock& clock, Alarms& alarms,
+               CoordinatorClient& coordinator, CallScope& scope, UnfinishedAttempts unfinished)
+    : options_(options),
+      clock_(clock),
+      alarms_(alarms),
+      coordinator_(coordinator),
+      scope_(scope),
+      unfinished_(std::move(unfinished)) {}
+
+absl::Status Worlds::Check(const v1::JoinRequest& request) const {
+  if (absl::Status status = ValidateJobName(request.job()); !status.ok()) return status;
+  if (!options_.stores.contains(request.store())) {
+    return absl::NotFoundError(absl::StrCat(
+        "node ", options_.node_name, " has no store named \"", request.store().substr(0, 64),
+        "\"; it has: ",
+        absl::StrJoin(options_.stores, ", ",
+                      [](std::string* out, const auto& store) { out->append(store.first); })));
+  }
+  if (request.world_size() == 0 || request.rank() >= request.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", request.rank(), " in a world of size ", request.world_size()));
+  }
+  if (request.local_world_size() > request.world_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("local_world_size ", request.local_world_size(),
+                                                   " is above world_size ", request.world_size()));
+  }
+  if (request.process_nonce().size() != kNonceBytes ||
+      request.run_token().size() > kLongestTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("process_nonce must have ", kNonceBytes,
+                                                   " bytes and run_token at most ",
+                                                   kLongestTokenBytes));
+  }
+  return CheckTimeout(request.timeout_seconds()).status();
+}
+
+void Worlds::Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResponse> done) {
+  if (absl::Status status = Check(request); !status.ok()) return std::move(done)(status);
+  const GroupKey key(request.job(), request.store(), request.world_size(), request.run_token(),
+                     session->user_id, session->group_id, request.reader() ? session->id : 0);
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  if (stopping_) {
+    return later.Answer(std::move(done),
+                        absl::UnavailableError("the node daemon is shutting down"));
+  }
+  Collect(key,
+          {.session = std::move(session), .request = std::move(request), .done = std::move(done)},
+          later);
+}
+
+void Worlds::Collect(const GroupKey& key, Joiner joiner, Later& later) {
+  Group& group = groups_[key];
+  const uint32_t rank = joiner.request.rank();
+  const uint32_t wanted = joiner.request.reader() ? 1 : joiner.request.local_world_size();
+  auto same = std::find_if(group.collecting.begin(), group.collecting.end(),
+                           [&](const Joiner& other) { return other.request.rank() == rank; });
+  if (same != group.collecting.end()) {
+    later.Answer(std::move(same->done),
+                 absl::AbortedError(absl::StrCat("another process (", joiner.session->process_id,
+                                                 ") has joined as rank ", rank)));
+    alarms_.Cancel(same->alarm);
+    group.collecting.erase(same);
+  }
+  joiner.alarm = alarms_.At(clock_.Now() + absl::Seconds(joiner.request.timeout_seconds()),
+                            [this, key, id = joiner.session->id] { Expire(key, id); });
+  group.collecting.push_back(std::move(joiner));
+  if (wanted == 0 || group.collecting.size() >= wanted) Send(key, group, later);
+}
+
+void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
+  auto call = std::make_shared<Call>();
+  call->joiners = std::exchange(group.collecting, {});
+  v1::JoinWorldRequest request;
+  const v1::JoinRequest& first = call->joiners.front().request;
+  const Session& session = *call->joiners.front().session;
+  request.set_job(first.job());
+  request.set_store(first.store());
+  request.set_world_size(first.world_size());
+  request.set_run_token(first.run_token());
+  request.set_node(options_.node_name);
+  request.mutable_owner()->set_user_id(session.user_id);
+  request.mutable_owner()->set_group_id(session.group_id);
+  request.set_reader(first.reader());
+  double timeout_seconds = kLongestTimeoutSeconds;
+  for (Joiner& joiner : call->joiners) {
+    alarms_.Cancel(joiner.alarm);
+    v1::Member* member = request.add_members();
+    member->set_rank(joiner.request.rank());
+    member->set_process_nonce(joiner.request.process_nonce());
+    timeout_seconds = std::min(timeout_seconds, joiner.request.timeout_seconds());
+  }
+  request.set_timeout_seconds(timeout_seconds);
+  group.calls.push_back(call);
+  // Outside the lock: what is unfinished is asked of others, and the answer may
+  // come at once.
+  later.Add([this, key, call, request = std::move(request)]() mutable {
+    for (v1::UnfinishedAttempt& attempt : unfinished_(request.job())) {
+      *request.add_unfinished() = std::move(attempt);
+    }
+    coordinator_.JoinWorld(std::move(request),
+                           scope_.Wrap([this, key, call](absl::StatusOr<v1::JoinWorldResponse> a) {
+                             Answered(key, call, std::move(a));
+                           }));
+  });
+}
+
+void Worlds::Expire(const GroupKey& key, SessionId session) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  auto group = groups_.find(key);
+  if (group == groups_.end()) return;
+  std::vector<Joiner>& collecting = group->second.collecting;
+  auto it = std::find_if(collecting.begin(), collecting.end(),
+                         [&](const Joiner& joiner) { return joiner.session->id == session; });
+  if (it == collecting.end()) return;
+  later.Answer(std::move(it->done), absl::DeadlineExceededError(absl::StrCat(
+                                        "joining the world of job ", std::get<0>(key), " on node ",
+                                        options_.node_name, ": ", DescribeWaiting(group->second))));
+  collecting.erase(it);
+  if (collecting.empty() && group->second.calls.empty()) groups_.erase(group);
+}
+
+std::string Worlds::DescribeWaiting(const Group& group) {
+  std::vector<uint32_t> ranks;
+  for (const Joiner& joiner : group.collecting) ranks.push_back(joiner.request.rank());
+  std::sort(ranks.begin(), ranks.end());
+  return absl::StrCat("of ", group.collecting.front().request.local_world_size(),
+                      " local ranks only these have joined: ", absl::StrJoin(ranks, ", "));
+}
+
+void Worlds::Answered(const GroupKey& key, const std::shared_ptr<Call>& call,
+                      absl::StatusOr<v1::JoinWorldResponse> answer) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  call->answered = true;
+  call->answer = std::move(answer);
+  if (call->answer.ok()) {
+    for (const Joiner& joiner : call->joiners) Register(joiner, *call->answer);
+  }
+  Flush(key, /*force=*/false, later);
+  if (groups_.contains(key)) {
+    alarms_.At(clock_.Now() + kLongestHoldBack, [this, key] {
+      Later held_back;
+      absl::MutexLock held_lock(&mutex_);
+      Flush(key, /*force=*/true, held_back);
+    });
+  }
+}
+
+void Worlds::Flush(const GroupKey& key, bool force, Later& later) {
+  auto found = groups_.find(key);
+  if (found == groups_.end()) return;
+  std::list<std::shared_ptr<Call>>& calls = found->second.calls;
+  const auto pending = [](const std::shared_ptr<Call>& call) {
+    return !call->answered && std::any_of(call->joiners.begin(), call->joiners.end(),
+                                          [](const Joiner& joiner) { return joiner.alive; });
+  };
+  if (!force && std::any_of(calls.begin(), calls.end(), pending)) return;
+  for (auto it = calls.begin(); it != calls.end();) {
+    const std::shared_ptr<Call> call = *it;
+    if (!call->answered) {
+      ++it;
+      continue;
+    }
+    it = calls.erase(it);
+    for (Joiner& joiner : call->joiners) {
+      if (!joiner.alive) continue;
+      absl::StatusOr<v1::JoinResponse> response = call->answer.status();
+      if (call->answer.ok()) {
+        response = v1::JoinResponse();
+        response->set_epoch(call->answer->epoch());
+      }
+      later.Answer(std::move(joiner.done), std::move(response));
+    }
+  }
+  if (calls.empty() && found->second.collecting.empty()) groups_.erase(found);
+}
+
+void Worlds::Register(const Joiner& joiner, const v1::JoinWorldResponse& answer) {
+  const v1::JoinRequest& request = joiner.request;
+  if (!joiner.alive) return;
+  Job& job = jobs_[request.job()];
+  const uint64_t epoch = answer.epoch();
+  if (epoch > job.newest_epoch) {
+    job.newest_epoch = epoch;
+    for (auto it = job.worlds.begin(); it != job.worlds.end();) {
+      const bool superseded = it->first.first != 0 && it->first.first < epoch;
+      it = superseded ? job.worlds.erase(it) : std::next(it);
+    }
+  }
+  // Of an older epoch: remembered for nothing, it will be refused anyway.
+  if (epoch != 0 && epoch < job.newest_epoch) return;
+  World& world = job.worlds[{epoch, epoch == 0 ? joiner.session->id : 0}];
+  world.store = request.store();
+  world.world_size = request.world_size();
+  world.owner = {joiner.session->user_id, joiner.session->group_id};
+  world.members[request.rank()] = {.rank = request.rank(),
+                                   .session = joiner.session->id,
+                                   .process_id = joiner.session->process_id};
+  job.committed_steps.clear();
+  job.committed_steps.insert(answer.committed_steps().begin(), answer.committed_steps().end());
+}
+
+void Worlds::SessionEnded(const Session& session) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  std::vector<GroupKey> touched;
+  for (auto& [key, group] : groups_) {
+    touched.push_back(key);
+    for (auto it = group.collecting.begin(); it != group.collecting.end();) {
+      if (it->session->id != session.id) {
+        ++it;
+        continue;
+      }
+      alarms_.Cancel(it->alarm);
+      later.Answer(std::move(it->done), absl::CancelledError("the process has ended"));
+      it = group.collecting.erase(it);
+    }
+    for (const std::shared_ptr<Call>& call : group.calls) {
+      for (Joiner& joiner : call->joiners) {
+        if (!joiner.alive || joiner.session->id != session.id) continue;
+        joiner.alive = false;
+        later.Answer(std::move(joiner.done), absl::CancelledError("the process has ended"));
+      }
+    }
+  }
+  for (const GroupKey& key : touched) Flush(key, /*force=*/false, later);
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    for (auto it = job->second.worlds.begin(); it != job->second.worlds.end();) {
+      bool any_alive = false;
+      for (auto& [rank, member] : it->second.members) {
+        if (member.session == session.id) member.alive = false;
+        any_alive |= member.alive;
+      }
+      it = any_alive ? std::next(it) : job->second.worlds.erase(it);
+    }
+    job = job->second.worlds.empty() ? jobs_.erase(job) : std::next(job);
+  }
+}
+
+void Worlds::Stop() {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+  const absl::Status status = absl::UnavailableError("the node daemon is shutting down");
+  for (auto& [key, group] : groups_) {
+    for (Joiner& joiner : group.collecting) {
+      alarms_.Cancel(joiner.alarm);
+      later.Answer(std::move(joiner.done), status);
+    }
+    for (const std::shared_ptr<Call>& call : group.calls) {
+      for (Joiner& joiner : call->joiners) {
+        if (std::exchange(joiner.alive, false)) later.Answer(std::move(joiner.done), status);
+      }
+    }
+  }
+  groups_.clear();
+}
+
+absl::StatusOr<WorldView> Worlds::Find(const Session& session, const std::string& job,
+                                       uint64_t epoch) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = jobs_.find(job);
+  const std::pair<uint64_t, SessionId> key(epoch, epoch == 0 ? session.id : 0);
+  if (found != jobs_.end() && epoch != 0 && epoch < found->second.newest_epoch) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "epoch ", epoch, " of job ", job, " is over: epoch ", found->second.newest_epoch,
+        " has begun; this process is left over from an older run"));
+  }
+  if (found != jobs_.end()) {
+    if (auto world = found->second.worlds.find(key); world != found->second.worlds.end()) {
+      WorldView view{.job = job,
+                     .store = world->second.store,
+                     .epoch = epoch,
+                     .world_size = world->second.world_size,
+                     .owner = world->second.owner};
+      bool is_member = false;
+      for (const auto& [rank, member] : world->second.members) {
+        view.members.push_back(member);
+        if (member.session != session.id) continue;
+        is_member = true;
+        view.rank = rank;
+      }
+      if (is_member) return view;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("process ", session.process_id, " has not joined epoch ", epoch, " of job ",
+                   job.substr(0, 128), " on node ", options_.node_name, ": join first"));
+}
+
+bool Worlds::HasJoined(SessionId session, const std::string& job) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = jobs_.find(job);
+  if (found == jobs_.end()) return false;
+  for (const auto& [key, world] : found->second.worlds) {
+    for (const auto& [rank, member] : world.members) {
+      if (member.session == session && member.alive) return true;
+    }
+  }
+  return false;
+}
+
+bool Worlds::IsCommitted(const std::string& job, uint64_t step) const {
+  absl::MutexLock lock(&mutex_);
+  auto found = jobs_.find(job);
+  return found != jobs_.end() && found->second.committed_steps.contains(step);
+}
+
+void Worlds::SetCommitted(const std::string& job, uint64_t step, bool committed) {
+  absl::MutexLock lock(&mutex_);
+  auto found = jobs_.find(job);
+  if (found == jobs_.end()) return;
+  if (committed) {
+    found->second.committed_steps.insert(step);
+  } else {
+    found->second.committed_steps.erase(step);
+  }
+}
+
+void Worlds::Describe(SessionId session, v1::SessionStatus& status) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [name, job] : jobs_) {
+    for (const auto& [key, world] : job.worlds) {
+      for (const auto& [rank, member] : world.members) {
+        if (member.session != session) continue;
+        status.set_job(name);
+        status.set_rank(rank);
+        status.set_epoch(key.first);
+        status.set_copy_path("host lease");
+      }
+    }
+  }
+}
+
+}  // namespace ckptd
