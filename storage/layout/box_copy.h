@@ -24,11 +24,10 @@ struct StridedMemory {
 // Strides of a dense row-major box, in elements.
 Extents DenseStrides(std::span<const int64_t> lengths);
 
-// Calls `run(offset_bytes, pointer, length_bytes)` for every maximal contiguous
-// run of `part` (a box inside memory.box) in row-major order: offset_bytes is the
-// run's place in the dense row-major image of `part`, pointer its place in
-// `memory`. Dimensions that are contiguous with each other are merged, so a
-// dense part is one call.
+// Calls `run(offset_bytes, pointer, length_bytes)` for every contiguous run of `part` (a box inside
+// memory.box) in row-major order: offset_bytes is the run's place in the dense row-major image of
+// `part`, pointer its place in `memory`. Dimensions that are contiguous with each other are merged,
+// so a dense part is one call.
 void ForEachRun(
     const StridedMemory& memory, const Box& part, uint64_t element_bytes,
     absl::FunctionRef<void(uint64_t offset_bytes, std::byte* pointer, uint64_t length_bytes)> run);

@@ -65,8 +65,8 @@ TEST_CASE("a partition with one box missing, moved or doubled has the error that
   CHECK(Holds("damaged partition", [] {
     const Extents shape = AnyShape(1);
     std::vector<Box> boxes = AnyPartition(shape);
-    const size_t which = *rc::gen::inRange<size_t>(0, boxes.size());
-    switch (*rc::gen::inRange(0, 3)) {
+    const size_t which = AnyBetween(0, boxes.size());
+    switch (AnyBetween(0, 3)) {
       case 0:
         boxes.erase(boxes.begin() + which);
         break;
@@ -83,7 +83,7 @@ TEST_CASE("a partition with one box missing, moved or doubled has the error that
 TEST_CASE("any set of boxes is judged as the marks judge it") {
   CHECK(Holds("any boxes", [] {
     const Extents shape = AnyShape();
-    std::vector<Box> boxes(*rc::gen::inRange(0, 6));
+    std::vector<Box> boxes(AnyBetween(0, 6));
     for (Box& box : boxes) box = AnyBoxIn(WholeBox(shape));
     CheckAgainstMarks(shape, boxes);
   }));

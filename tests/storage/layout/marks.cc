@@ -7,11 +7,6 @@
 namespace ckptd {
 namespace {
 
-// Half-open, and whatever the size of the case.
-int64_t AnyBetween(int64_t low, int64_t high) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<int64_t>(low, high));
-}
-
 // Grows a free element into a box, each dimension as far as all is free and chance
 // allows.
 Box GrowFrom(const Extents& shape, const Extents& index, const std::vector<int>& marks) {
@@ -34,6 +29,10 @@ Box GrowFrom(const Extents& shape, const Extents& index, const std::vector<int>&
 
 }  // namespace
 
+int64_t AnyBetween(int64_t low, int64_t high) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<int64_t>(low, high));
+}
+
 int64_t FlatIndex(const Extents& shape, const Extents& index) {
   int64_t flat = 0;
   for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + index[d];
@@ -50,16 +49,20 @@ std::vector<int> CountMarks(const Extents& shape, const std::vector<Box>& boxes)
 
 Extents AnyShape(int64_t min_length) {
   Extents shape(AnyBetween(0, 5), 0);
-  for (int64_t& length : shape) length = AnyBetween(min_length, 7);
+  for (int64_t& length : shape) {
+    length = min_length == 0 && AnyBetween(0, 20) == 19 ? 0 : AnyBetween(1, 7);
+  }
   return shape;
 }
 
 Box AnyBoxIn(const Box& outer) {
   Box box = outer;
   for (int d = 0; d < outer.dimensions(); ++d) {
-    const int64_t skipped = AnyBetween(0, outer.lengths[d] + 1);
+    if (outer.lengths[d] == 0 || AnyBetween(0, 3) == 0) continue;
+    const int64_t skipped = AnyBetween(0, outer.lengths[d]);
+    const int64_t left = outer.lengths[d] - skipped;
     box.offsets[d] += skipped;
-    box.lengths[d] = AnyBetween(0, outer.lengths[d] - skipped + 1);
+    box.lengths[d] = AnyBetween(0, 20) == 19 ? 0 : AnyBetween(1, left + 1);
   }
   return box;
 }

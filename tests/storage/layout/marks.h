@@ -31,9 +31,13 @@ int64_t FlatIndex(const Extents& shape, const Extents& index);
 // How many of the boxes hold each element.
 std::vector<int> CountMarks(const Extents& shape, const std::vector<Box>& boxes);
 
-// To be called inside a RapidCheck property. At most four dimensions of 0 (or
-// `min_length`) to 6.
+// What follows is to be called inside a RapidCheck property.
+
+// From low up to but not high. Not scaled down for early cases, as RapidCheck does.
+int64_t AnyBetween(int64_t low, int64_t high);
+// At most four dimensions of 1 to 6, rarely (if min_length is 0) of 0.
 Extents AnyShape(int64_t min_length = 0);
+// Often as long as `outer` in some dimensions, rarely empty: so that two of them meet.
 Box AnyBoxIn(const Box& outer);
 // Disjoint boxes that cover the shape, in any order: also such as no straight cut
 // divides.
