@@ -1,0 +1,196 @@
+"""Forks, data loader workers, daemon restarts, and worlds of several clients."""
+
+import os
+import threading
+import uuid
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import ckptd
+
+
+@pytest.fixture
+def job():
+    return "job-" + uuid.uuid4().hex
+
+
+def connect(daemon, rank=0, world_size=1, run_token=None, **options):
+    return ckptd.Client(str(daemon.socket_dir), rank=rank, world_size=world_size,
+                        run_token=run_token or uuid.uuid4().hex, **options)
+
+
+def in_every_rank(clients, call):
+    """call(client) in a thread per rank; the results, or the exceptions."""
+    results = [None] * len(clients)
+
+    def run(index):
+        try:
+            results[index] = call(clients[index])
+        except Exception as error:
+            results[index] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def in_child(body):
+    """The exit status of a forked child that runs `body`."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = body()
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_every_call_in_a_forked_child_is_refused_and_the_parent_goes_on(daemon, job):
+    with connect(daemon) as client:
+        handle = client.save(job, 1, {"v": 1})
+        handle.wait_durable()
+
+        def child():
+            refused = 0
+            for call in (
+                lambda: client.save(job, 2, {"v": 2}),
+                lambda: client.load(job, 1, {"v": 0}),
+                lambda: client.checkpoints(job),
+                lambda: handle.wait_durable(),
+                lambda: handle.status(),
+                lambda: connect(daemon),
+            ):
+                try:
+                    call()
+                except ckptd.FailedPrecondition as error:
+                    refused += "forked" in str(error)
+            return 42 if refused == 6 else refused
+
+        assert in_child(child) == 42
+        client.save(job, 2, {"v": 2}).wait_durable()
+        assert [c.step for c in client.checkpoints(job)] == [1, 2]
+
+
+@pytest.mark.parametrize("connect_first", [True, False], ids=["after connecting", "before connecting"])
+def test_forked_data_loader_workers_do_no_harm(daemon, job, connect_first):
+    loader = DataLoader(torch.arange(64), batch_size=4, num_workers=4, persistent_workers=True,
+                        multiprocessing_context="fork")
+    if not connect_first:
+        batches = iter(loader)
+        next(batches)
+    with connect(daemon) as client:
+        if connect_first:
+            client.save(job, 1, {"v": 1}).wait_durable()
+            batches = iter(loader)
+            next(batches)
+        client.save(job, 2, {"t": torch.ones(1 << 20)}).wait_durable()
+        assert len(list(batches)) == 15
+        state = {"t": torch.zeros(1 << 20)}
+        client.load(job, 2, state)
+        assert bool((state["t"] == 1).all())
+
+
+def test_the_daemon_may_be_restarted_under_a_living_trainer(start_daemon, job):
+    daemon = start_daemon()
+    with connect(daemon) as client:
+        client.save(job, 1, {"t": torch.ones(1 << 20)}).wait_durable()
+        daemon.kill()
+        with pytest.raises(ckptd.Unavailable, match="ckptd standalone"):
+            client.save(job, 2, {"t": torch.ones(1 << 20)})
+        daemon.start()
+        client.save(job, 3, {"t": torch.full((1 << 20,), 3.0)}).wait_durable()
+        state = {"t": torch.zeros(1 << 20)}
+        assert client.load(job, "latest", state).step == 3
+        assert bool((state["t"] == 3).all())
+
+
+def test_a_handle_from_before_a_restart_fails_clearly(start_daemon, job):
+    daemon = start_daemon()
+    reached, release = threading.Event(), threading.Event()
+
+    def gate(_name):
+        reached.set()
+        assert release.wait(60)
+
+    client = connect(daemon, snapshot_gate=gate)
+    parameter = torch.nn.Parameter(torch.ones(1 << 20))
+    optimizer = torch.optim.SGD([parameter])
+    client.fence(optimizer)
+    handle = client.save(job, 1, {"p": parameter})
+    assert reached.wait(60)
+    daemon.kill()
+    daemon.start()
+    release.set()
+    with pytest.raises(ckptd.Aborted, match="step 1 .*save again"):
+        handle.wait_durable()
+    client.save(job, 2, {"p": parameter}).wait_durable()
+    client.close()
+
+
+def test_ranks_values_that_differ_come_back_to_their_owners(daemon, job):
+    token = uuid.uuid4().hex
+    clients = [connect(daemon, rank, 4, token) for rank in range(4)]
+    states = [torch.Generator().manual_seed(rank).get_state() for rank in range(4)]
+
+    def save(client):
+        rank = client.world.rank
+        client.save(job, 1, {"rng": states[rank], "name": f"rank {rank}", "same": 5}).wait_durable()
+
+    assert in_every_rank(clients, save) == [None] * 4
+
+    def load(client):
+        state = {"rng": torch.zeros_like(states[0]), "name": "", "same": 0}
+        client.load(job, 1, state)
+        return state
+
+    for rank, state in enumerate(in_every_rank(clients, load)):
+        assert torch.equal(state["rng"], states[rank])
+        assert state["name"] == f"rank {rank}" and state["same"] == 5
+    for client in clients:
+        client.close()
+
+    # Three ranks: whose is it?
+    token = uuid.uuid4().hex
+    clients = [connect(daemon, rank, 3, token) for rank in range(3)]
+    for error in in_every_rank(clients, load):
+        assert isinstance(error, ckptd.Error) and "rng" in str(error) and "name" in str(error)
+
+    def load_by(rule):
+        def call(client):
+            state = {"rng": torch.zeros_like(states[0]), "name": "", "same": 0}
+            client.load(job, 1, state, per_rank=rule)
+            return state
+        return call
+
+    assert [s["name"] for s in in_every_rank(clients, load_by("rank0"))] == ["rank 0"] * 3
+    mine = in_every_rank(clients, load_by("mine"))
+    assert [s["name"] for s in mine] == ["rank 0", "rank 1", "rank 2"]
+    assert all(torch.equal(s["rng"], states[rank]) for rank, s in enumerate(mine))
+    merged = in_every_rank(clients, load_by(lambda name, contents: contents[max(contents)]))
+    assert [s["name"] for s in merged] == ["rank 3"] * 3
+    assert all(torch.equal(s["rng"], states[3]) for s in merged)
+    for client in clients:
+        client.close()
+
+
+def test_a_rank_that_never_joins_is_named_at_the_deadline(daemon, job):
+    with connect(daemon, 0, 2, join_timeout_seconds=1.0) as client:
+        with pytest.raises(ckptd.DeadlineExceeded, match="rank 1|ranks? .*1"):
+            client.save(job, 1, {"v": 1})
+
+
+def test_a_rank_that_never_saves_is_named_at_the_deadline(daemon, job):
+    token = uuid.uuid4().hex
+    clients = [connect(daemon, rank, 2, token) for rank in range(2)]
+    assert in_every_rank(clients, lambda c: c.save(job, 1, {"v": 1}).wait_durable()) == [None, None]
+    with pytest.raises(ckptd.DeadlineExceeded, match="rank 1|ranks? .*1"):
+        clients[0].save(job, 2, {"v": 1}, timeout_seconds=1.0).wait_durable()
+    assert [c.step for c in clients[0].checkpoints(job)] == [1]
+    for client in clients:
+        client.close()
