@@ -304,10 +304,10 @@ class Client:
         world of another size, with what was saved differently per rank: "error", "rank0"'s,
         "mine" (the same rank's), or a function of (name, contents by rank).
 
-        Raises NotFound (listing the checkpoints that exist), InvalidArgument listing all
-        tensors that are missing, extra, or of another shape or dtype, unless allowed, and
-        DataLoss naming file and tensor for bytes that fail their checksum. After an error in
-        mid-load the state's tensors are undefined; its values are untouched.
+        Raises NotFound (listing the checkpoints that exist), FailedPrecondition listing all
+        that is missing, extra, or of another shape or dtype, unless allowed, and DataLoss
+        naming file and tensor for bytes that fail their checksum. After an error in mid-load
+        the state's tensors are undefined; its values are untouched.
         """
         begun = time.monotonic()
         job_bytes = _job_bytes(job)

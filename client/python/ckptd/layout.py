@@ -103,14 +103,14 @@ def describe(
             local = tensor._local_tensor
             dtype = _data_type(name, local)
             shape = tuple(tensor.shape)
-            values = _resolved(local, saving)
+            values = _resolved(local)
             for box in boxes_of(name, tensor):
                 view = box_view(values, box)
                 description.add_shard(name, dtype, shape, box, view, local, tie=saving)
             continue
         dtype = _data_type(name, tensor)
         shape = tuple(tensor.shape)
-        values = _resolved(tensor, saving)
+        values = _resolved(tensor)
         if saving and tensor.numel() * tensor.element_size() <= SMALL_TENSOR_BYTES:
             description.small_keys.append((name, dtype, shape))
             description.small_views.append(values)
@@ -147,11 +147,10 @@ def _data_type(name: str, tensor: torch.Tensor) -> int:
     return number
 
 
-def _resolved(tensor: torch.Tensor, saving: bool) -> torch.Tensor:
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
     if not is_lazy(tensor):
         return tensor
-    values = tensor.detach()
-    return values.resolve_conj().resolve_neg() if saving else torch.empty_like(values, device="cpu")
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def box_view(local: torch.Tensor, box: LocalBox | None) -> torch.Tensor:
