@@ -79,8 +79,9 @@ void Saves::AdvancePlan(const SaveAttemptPtr& attempt, Later& later) {
 void Saves::Planned(const SaveAttemptPtr& attempt, absl::StatusOr<v1::PlanSaveResponse> response) {
   // Laying out a large plan takes a while: not under the lock. The attempt's layouts
   // don't change any more.
-  absl::StatusOr<NodePlanPtr> plan = response.status();
-  if (response.ok()) plan = MakePlan(*attempt, *response);
+  absl::StatusOr<NodePlanPtr> plan = response.ok()
+                                         ? MakePlan(*attempt, *response)
+                                         : absl::StatusOr<NodePlanPtr>(response.status());
   Later later;
   absl::MutexLock lock(&mutex_);
   if (!attempt->in_flight()) return;

@@ -186,11 +186,12 @@ void Worlds::Flush(const GroupKey& key, bool force, Later& later) {
     it = calls.erase(it);
     for (Joiner& joiner : call->joiners) {
       if (!joiner.alive) continue;
-      absl::StatusOr<v1::JoinResponse> response = call->answer.status();
-      if (call->answer.ok()) {
-        response = v1::JoinResponse();
-        response->set_epoch(call->answer->epoch());
+      if (!call->answer.ok()) {
+        later.Answer(std::move(joiner.done), call->answer.status());
+        continue;
       }
+      v1::JoinResponse response;
+      response.set_epoch(call->answer->epoch());
       later.Answer(std::move(joiner.done), std::move(response));
     }
   }

@@ -1,0 +1,340 @@
+#include "tests/node/node_fixture.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "ckptd/v1/handle.pb.h"
+#include "daemon/node/sha256.h"
+#include "proto/rpc/handle_socket.h"
+#include "proto/rpc/wire.h"
+#include "storage/file_system/posix_file_system.h"
+#include "storage/format/checksum.h"
+#include "tests/catch.h"
+
+namespace ckptd {
+
+void FakeCoordinator::JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorldResponse> done) {
+  v1::JoinWorldResponse response;
+  response.set_epoch(request.reader() ? 0 : 1);
+  std::move(done)(response);
+}
+
+void FakeCoordinator::PlanSave(v1::PlanSaveRequest request, Done<v1::PlanSaveResponse> done) {
+  v1::PlanSaveResponse response;
+  std::set<std::string> planned;
+  {
+    absl::MutexLock lock(&mutex_);
+    response.set_plan_id(absl::StrCat("plan", ++plans_));
+    for (const v1::RankLayout& rank : request.ranks()) {
+      v1::Layout& layout = layouts_[rank.rank()];
+      layout.ParseFromString(rank.layout());
+      v1::RankPlan* plan = response.add_ranks();
+      plan->set_rank(rank.rank());
+      for (int i = 0; i < layout.shards_size(); ++i) {
+        if (!planned.insert(layout.shards(i).name()).second) continue;
+        v1::PlannedPiece* piece = plan->add_pieces();
+        piece->set_shard(i);
+        *piece->mutable_offsets() = layout.shards(i).offsets();
+        *piece->mutable_lengths() = layout.shards(i).lengths();
+      }
+    }
+  }
+  std::move(done)(response);
+}
+
+void FakeCoordinator::ReportStaged(v1::ReportStagedRequest, Done<v1::ReportStagedResponse> done) {
+  std::move(done)(v1::ReportStagedResponse());
+}
+
+void FakeCoordinator::CommitSave(v1::CommitSaveRequest request, Done<v1::CommitSaveResponse> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    commits_.push_back(std::move(request));
+  }
+  std::move(done)(v1::CommitSaveResponse());
+}
+
+void FakeCoordinator::PlanLoad(v1::PlanLoadRequest request, Done<v1::PlanLoadResponse> done) {
+  v1::PlanLoadResponse response;
+  {
+    absl::MutexLock lock(&mutex_);
+    const v1::CommitSaveRequest& saved = commits_.back();
+    response.set_step(saved.step());
+    response.set_store("main");
+    response.set_chunk_bytes(kChunkBytes);
+    *response.mutable_files() = saved.files();
+    for (const v1::WrittenPiece& written : saved.pieces()) {
+      const v1::Shard& shard = layouts_[written.rank()].shards(written.shard());
+      v1::WantedPiece wanted;
+      wanted.set_name(shard.name());
+      wanted.set_data_type(shard.data_type());
+      *wanted.mutable_piece() = written.piece();
+      for (const v1::RankWant& rank : request.ranks()) {
+        for (int i = 0; i < rank.layout().shards_size(); ++i) {
+          if (rank.layout().shards(i).name() != shard.name()) continue;
+          v1::PieceTarget* target = wanted.add_targets();
+          target->set_rank(rank.rank());
+          target->set_shard(i);
+        }
+      }
+      if (wanted.targets_size() > 0) *response.add_pieces() = wanted;
+    }
+  }
+  std::move(done)(response);
+}
+
+void FakeCoordinator::FinishLoad(v1::FinishLoadRequest, Done<v1::FinishLoadResponse> done) {
+  std::move(done)(v1::FinishLoadResponse());
+}
+void FakeCoordinator::ListCheckpoints(v1::AuthorizedListCheckpoints,
+                                      Done<v1::ListCheckpointsResponse> done) {
+  v1::ListCheckpointsResponse response;
+  for (const v1::CommitSaveRequest& commit : commits()) {
+    if (commit.error_code() == 0) response.add_checkpoints()->set_step(commit.step());
+  }
+  std::move(done)(response);
+}
+void FakeCoordinator::ShowCheckpoint(v1::AuthorizedShowCheckpoint,
+                                     Done<v1::ShowCheckpointResponse> done) {
+  std::move(done)(absl::NotFoundError("not in this test"));
+}
+void FakeCoordinator::RemoveCheckpoints(v1::AuthorizedRemoveCheckpoints,
+                                        Done<v1::RemoveCheckpointsResponse> done) {
+  std::move(done)(absl::NotFoundError("not in this test"));
+}
+
+int FakeCoordinator::plans() const {
+  absl::MutexLock lock(&mutex_);
+  return plans_;
+}
+std::vector<v1::CommitSaveRequest> FakeCoordinator::commits() const {
+  absl::MutexLock lock(&mutex_);
+  return commits_;
+}
+
+void CountingProbe::SessionClosed() {
+  absl::MutexLock lock(&mutex_);
+  ++closed_;
+}
+void CountingProbe::ChecksumMismatch() {
+  absl::MutexLock lock(&mutex_);
+  ++mismatches_;
+}
+void CountingProbe::AwaitClosed(int sessions) {
+  absl::MutexLock lock(&mutex_);
+  auto enough = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_ >= sessions; };
+  mutex_.Await(absl::Condition(&enough));
+}
+int CountingProbe::mismatches() const {
+  absl::MutexLock lock(&mutex_);
+  return mismatches_;
+}
+
+NodeFixture::NodeFixture(uint64_t arena_bytes)
+    : posix(MakePosixFileSystem()), files(*posix), alarms(SystemClock()) {
+  NodeOptions options;
+  options.node_name = "n0";
+  options.socket_directory = folder.path();
+  options.version = "test";
+  options.stores["main"] = folder.path();
+  options.arena_bytes = arena_bytes;
+  options.load_windows = 2;
+  absl::StatusOr<std::unique_ptr<Node>> created =
+      Node::Create(options, {files, SystemClock(), alarms, coordinator, probe});
+  INFO(created.status().ToString());
+  REQUIRE(created.ok());
+  node = *std::move(created);
+}
+
+std::string NodeFixture::HandlePath() const {
+  return absl::StrCat(folder.path(), "/", kHandleSocketName);
+}
+std::string NodeFixture::StorePath() const { return folder.path(); }
+
+TestTrainer::TestTrainer(NodeFixture& fixture, uint32_t rank) : fixture_(fixture), rank_(rank) {
+  absl::StatusOr<UniqueFd> socket = ConnectHandleSocket(fixture.HandlePath(), absl::Seconds(60));
+  REQUIRE(socket.ok());
+  socket_ = *std::move(socket);
+  v1::HandleRequest hello;
+  hello.mutable_hello()->set_protocol_version(kProtocolVersion);
+  REQUIRE(SendHandlePacket(socket_.get(), hello).ok());
+  v1::HandleReply reply;
+  REQUIRE(ReceiveHandlePacket(socket_.get(), reply).ok());
+  absl::StatusOr<SessionPtr> session = fixture.node->Authenticate(reply.welcome().session_token());
+  REQUIRE(session.ok());
+  session_ = *session;
+}
+
+Pending<v1::JoinResponse> TestTrainer::Join(const std::string& job, uint32_t world_size) {
+  job_ = job;
+  v1::JoinRequest request;
+  request.set_job(job);
+  request.set_store("main");
+  request.set_world_size(world_size);
+  request.set_local_world_size(world_size);
+  request.set_rank(rank_);
+  request.set_run_token("run");
+  request.set_process_nonce(std::string(16, static_cast<char>('a' + rank_)));
+  request.set_timeout_seconds(60);
+  Pending<v1::JoinResponse> pending;
+  fixture_.node->Join(session_, request, pending.done());
+  return pending;
+}
+
+void TestTrainer::SetState(std::vector<TestTensor> tensors, std::vector<TestTensor> values) {
+  tensors_ = std::move(tensors);
+  values_ = std::move(values);
+  v1::Layout layout;
+  for (const TestTensor& tensor : tensors_) {
+    v1::Shard* shard = layout.add_shards();
+    shard->set_name(tensor.name);
+    shard->set_data_type(v1::DATA_TYPE_U8);
+    shard->add_shape(tensor.bytes.size());
+    shard->add_offsets(0);
+    shard->add_lengths(tensor.bytes.size());
+  }
+  for (const TestTensor& value : values_) layout.add_values(value.name);
+  layout_ = layout.SerializeAsString();
+}
+
+Pending<v1::BeginSaveResponse> TestTrainer::BeginSave(uint64_t step, uint64_t save_number) {
+  v1::BeginSaveRequest request;
+  request.set_job(job_);
+  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_save_number(save_number);
+  request.set_step(step);
+  request.set_fingerprint(Sha256Of(layout_));
+  request.set_layout(layout_);
+  for (const TestTensor& value : values_) {
+    v1::SmallContent* content = request.add_small();
+    content->set_size_bytes(value.bytes.size());
+    content->set_sha256(Sha256Of(value.bytes));
+  }
+  request.set_timeout_seconds(60);
+  Pending<v1::BeginSaveResponse> pending;
+  fixture_.node->BeginSave(session_, request, pending.done());
+  return pending;
+}
+
+absl::Status TestTrainer::GetSlab(uint64_t slab_id) {
+  v1::HandleRequest request;
+  request.mutable_get_slab()->set_slab_id(slab_id);
+  if (absl::Status s = SendHandlePacket(socket_.get(), request); !s.ok()) return s;
+  v1::HandleReply reply;
+  absl::StatusOr<UniqueFd> descriptor = ReceiveHandlePacket(socket_.get(), reply);
+  if (!descriptor.ok()) return descriptor.status();
+  if (reply.has_error()) {
+    return absl::Status(static_cast<absl::StatusCode>(reply.error().code()),
+                        reply.error().message());
+  }
+  void* address = mmap(nullptr, reply.slab().size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
+                       descriptor->get(), 0);
+  REQUIRE(address != MAP_FAILED);
+  mapped_[slab_id] = static_cast<char*>(address);
+  return absl::OkStatus();
+}
+
+char* TestTrainer::Map(uint64_t slab_id) {
+  if (!mapped_.contains(slab_id)) REQUIRE(GetSlab(slab_id).ok());
+  return mapped_.at(slab_id);
+}
+
+void TestTrainer::Write(const v1::Lease& lease, uint64_t offset, const std::string& bytes) {
+  for (const v1::Segment& segment : lease.segments()) {
+    const uint64_t begin = std::max(offset, segment.image_offset());
+    const uint64_t end =
+        std::min(offset + bytes.size(), segment.image_offset() + segment.length_bytes());
+    if (begin >= end) continue;
+    memcpy(Map(segment.slab_id()) + segment.slab_offset() + (begin - segment.image_offset()),
+           bytes.data() + (begin - offset), end - begin);
+  }
+}
+
+void TestTrainer::Copy(const v1::BeginSaveResponse& plan) {
+  for (const v1::Placement& placement : plan.placements()) {
+    Write(plan.tensors(), placement.image_offset(), tensors_[placement.shard()].bytes);
+  }
+  for (const v1::SmallPlacement& placement : plan.small_placements()) {
+    Write(plan.small(), placement.image_offset(), values_[placement.content()].bytes);
+  }
+}
+
+absl::Status TestTrainer::Finish(uint64_t save_number, const std::string& error) {
+  v1::FinishSnapshotRequest request;
+  request.set_job(job_);
+  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_save_number(save_number);
+  request.set_error(error);
+  Pending<v1::FinishSnapshotResponse> pending;
+  fixture_.node->FinishSnapshot(session_, request, pending.done());
+  return pending.Get().status();
+}
+
+absl::StatusOr<v1::SaveStatus> TestTrainer::Wait(uint64_t save_number, v1::SavePhase until) {
+  v1::WaitSaveRequest request;
+  request.set_job(job_);
+  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_save_number(save_number);
+  request.set_until(until);
+  request.set_timeout_seconds(60);
+  Pending<v1::SaveStatus> pending;
+  fixture_.node->WaitSave(session_, request, pending.done());
+  return pending.Get();
+}
+
+absl::StatusOr<v1::SaveStatus> TestTrainer::Save(uint64_t step, uint64_t save_number) {
+  Pending<v1::BeginSaveResponse> begun = BeginSave(step, save_number);
+  if (!begun.Get().ok()) return begun.Get().status();
+  Copy(*begun.Get());
+  if (absl::Status s = Finish(save_number); !s.ok()) return s;
+  return Wait(save_number, v1::SAVE_PHASE_DURABLE);
+}
+
+absl::StatusOr<std::string> TestTrainer::Load(const std::string& name, uint64_t bytes,
+                                              uint64_t load_number) {
+  v1::BeginLoadRequest request;
+  request.set_job(job_);
+  request.set_epoch(1);
+  request.set_load_number(load_number);
+  request.mutable_selector()->set_latest(true);
+  v1::Shard* shard = request.mutable_layout()->add_shards();
+  shard->set_name(name);
+  shard->set_data_type(v1::DATA_TYPE_U8);
+  shard->add_shape(bytes);
+  shard->add_offsets(0);
+  shard->add_lengths(bytes);
+  request.set_timeout_seconds(60);
+  Pending<v1::BeginLoadResponse> begun;
+  fixture_.node->BeginLoad(session_, request, begun.done());
+  if (!begun.Get().ok()) return begun.Get().status();
+  std::string loaded(bytes, '\0');
+  v1::NextWindowsRequest next;
+  next.set_load_id(begun.Get()->load_id());
+  next.set_timeout_seconds(60);
+  absl::Status result;
+  for (bool done = false; !done;) {
+    Pending<v1::NextWindowsResponse> pending;
+    fixture_.node->NextWindows(session_, next, pending.done());
+    result = pending.Get().status();
+    if (!result.ok()) break;
+    next.clear_released_window_ids();
+    for (const v1::Window& window : pending.Get()->windows()) {
+      memcpy(loaded.data() + window.first_element(), Map(window.slab_id()) + window.slab_offset(),
+             window.length_bytes());
+      next.add_released_window_ids(window.window_id());
+    }
+    done = pending.Get()->done();
+  }
+  v1::EndLoadRequest end;
+  end.set_load_id(begun.Get()->load_id());
+  Pending<v1::EndLoadResponse> ended;
+  fixture_.node->EndLoad(session_, end, ended.done());
+  ended.Get().status().IgnoreError();
+  if (!result.ok()) return result;
+  return loaded;
+}
+
+}  // namespace ckptd

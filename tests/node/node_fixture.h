@@ -1,0 +1,140 @@
+// A node with a real arena, real files and a coordinator of the test's own, and
+// trainers that speak to it as real ones do, from this process.
+#ifndef CKPTD_TESTS_NODE_NODE_FIXTURE_H_
+#define CKPTD_TESTS_NODE_NODE_FIXTURE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "daemon/node/node.h"
+#include "proto/rpc/unique_fd.h"
+#include "tests/storage/file_system/fault_injecting_file_system.h"
+#include "tests/temporary_folder.h"
+
+namespace ckptd {
+
+// An answer that a test waits for.
+template <typename Response>
+class Pending {
+ public:
+  Done<Response> done() {
+    return [state = state_](absl::StatusOr<Response> result) {
+      state->result = std::move(result);
+      state->ready.Notify();
+    };
+  }
+  bool ready() const { return state_->ready.HasBeenNotified(); }
+  absl::StatusOr<Response>& Get() {
+    state_->ready.WaitForNotification();
+    return state_->result;
+  }
+
+ private:
+  struct State {
+    absl::Notification ready;
+    absl::StatusOr<Response> result = absl::UnknownError("");
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Plans a world of one node: each box is written by the first rank that has it.
+class FakeCoordinator : public CoordinatorClient {
+ public:
+  void JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorldResponse> done) override;
+  void PlanSave(v1::PlanSaveRequest request, Done<v1::PlanSaveResponse> done) override;
+  void ReportStaged(v1::ReportStagedRequest, Done<v1::ReportStagedResponse> done) override;
+  void CommitSave(v1::CommitSaveRequest request, Done<v1::CommitSaveResponse> done) override;
+  void PlanLoad(v1::PlanLoadRequest request, Done<v1::PlanLoadResponse> done) override;
+  void FinishLoad(v1::FinishLoadRequest, Done<v1::FinishLoadResponse> done) override;
+  void ListCheckpoints(v1::AuthorizedListCheckpoints,
+                       Done<v1::ListCheckpointsResponse> done) override;
+  void ShowCheckpoint(v1::AuthorizedShowCheckpoint, Done<v1::ShowCheckpointResponse> done) override;
+  void RemoveCheckpoints(v1::AuthorizedRemoveCheckpoints,
+                         Done<v1::RemoveCheckpointsResponse> done) override;
+
+  int plans() const;
+  std::vector<v1::CommitSaveRequest> commits() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  int plans_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint32_t, v1::Layout> layouts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::CommitSaveRequest> commits_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CountingProbe : public NodeProbe {
+ public:
+  void SessionClosed() override;
+  void ChecksumMismatch() override;
+  void AwaitClosed(int sessions);
+  int mismatches() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  int closed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int mismatches_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class NodeFixture {
+ public:
+  explicit NodeFixture(uint64_t arena_bytes = uint64_t{16} << 20);
+
+  std::string HandlePath() const;
+  std::string StorePath() const;
+
+  TemporaryFolder folder;
+  std::unique_ptr<FileSystem> posix;
+  FaultInjectingFileSystem files;
+  ThreadAlarms alarms;
+  FakeCoordinator coordinator;
+  CountingProbe probe;
+  std::unique_ptr<Node> node;
+};
+
+struct TestTensor {
+  std::string name;
+  std::string bytes;  // U8, one-dimensional
+};
+
+// One rank.
+class TestTrainer {
+ public:
+  TestTrainer(NodeFixture& fixture, uint32_t rank);
+
+  // With `others` joining at the same time.
+  Pending<v1::JoinResponse> Join(const std::string& job, uint32_t world_size);
+  void SetState(std::vector<TestTensor> tensors, std::vector<TestTensor> values);
+  Pending<v1::BeginSaveResponse> BeginSave(uint64_t step, uint64_t save_number);
+  // Copies into the leases, as the plan says.
+  void Copy(const v1::BeginSaveResponse& plan);
+  absl::Status Finish(uint64_t save_number, const std::string& error = "");
+  absl::StatusOr<v1::SaveStatus> Wait(uint64_t save_number, v1::SavePhase until);
+  // All of it, for the only rank of a world.
+  absl::StatusOr<v1::SaveStatus> Save(uint64_t step, uint64_t save_number);
+  // The bytes of a tensor of this size.
+  absl::StatusOr<std::string> Load(const std::string& name, uint64_t bytes, uint64_t load_number);
+  absl::Status GetSlab(uint64_t slab_id);
+  void Disconnect() { socket_.reset(); }
+
+ private:
+  char* Map(uint64_t slab_id);
+  void Write(const v1::Lease& lease, uint64_t offset, const std::string& bytes);
+
+  NodeFixture& fixture_;
+  const uint32_t rank_;
+  UniqueFd socket_;
+  SessionPtr session_;
+  std::string job_;
+  std::vector<TestTensor> tensors_;
+  std::vector<TestTensor> values_;
+  std::string layout_;
+  std::map<uint64_t, char*> mapped_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_TESTS_NODE_NODE_FIXTURE_H_
