@@ -60,11 +60,12 @@ TEST_CASE("invariant 5: a value that all ranks of a node share is written once")
   REQUIRE(second.Finish(1).ok());
   REQUIRE(first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
   int of_both = 0;
-  for (const v1::WrittenSmall& small : fixture.coordinator.commits()[0].small()) {
+  const v1::CommitSaveRequest commit = fixture.coordinator.commits().at(0);
+  for (const v1::WrittenSmall& small : commit.small()) {
     of_both += small.name() == "step" && small.ranks_size() == 2 ? 1 : 0;
   }
   CHECK(of_both == 1);
-  CHECK(fixture.coordinator.commits()[0].small_size() == 3);
+  CHECK(commit.small_size() == 3);
 }
 
 TEST_CASE("a rank that changes its layout alone fails that attempt by name") {
