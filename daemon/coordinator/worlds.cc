@@ -217,6 +217,7 @@ void Coordinator::Impl::TrySettle(Job& job, Deferred& deferred) {
   Settling& settling = job.settling;
   if (job.IsSettled() || settling.recording || stopping_) return;
   bool may_hear_more = JudgeOlderRounds(job, deferred);
+  if (settling.recording) return;  // the last one that was abandoned has settled it
   bool unfinished = false;
   for (const auto& [key, state] : job.rounds) unfinished |= key.epoch < settling.new_world->epoch;
   for (const auto& [epoch, world] : job.worlds) {
