@@ -1,7 +1,6 @@
 #include "daemon/node/grpc_coordinator_client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 #include <utility>
 
@@ -90,9 +89,8 @@ class RetriedCall : public std::enable_shared_from_this<RetriedCall<Request, Res
   void Start() {
     context_ = std::make_unique<grpc::ClientContext>();
     const absl::Duration left = deadline_ - shared_->clock.Now();
-    context_->set_deadline(std::chrono::system_clock::now() +
-                           absl::ToChronoMilliseconds(std::max(left, absl::ZeroDuration()) +
-                                                      absl::Seconds(kDeadlineSlackSeconds)));
+    // The clock is the machine's here: gRPC waits by that one.
+    context_->set_deadline(absl::ToChronoTime(deadline_ + absl::Seconds(kDeadlineSlackSeconds)));
     if (!shared_->cluster_secret.empty()) {
       context_->AddMetadata(kClusterSecretMetadataKey, shared_->cluster_secret);
     }

@@ -148,7 +148,7 @@ void Saves::AdvanceLeases(const SaveAttemptPtr& attempt, Later& later) {
           if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
           if (!attempt->in_flight()) return;
           for (size_t i = 0; i < ranks.size(); ++i) {
-            attempt->ranks.at(ranks[i]).tensors = (*leases)[i];
+            attempt->ranks.at(ranks[i]).tensors = std::move((*leases)[i]);
           }
           attempt->tensors_leased = true;
           Advance(attempt, after);
@@ -184,7 +184,7 @@ void Saves::LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& late
       if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
       if (!attempt->in_flight()) return;
       RankPart& leased_part = attempt->ranks.at(rank);
-      leased_part.small_lease = leases->front();
+      leased_part.small_lease = std::move(leases->front());
       leased_part.small_leased = true;
       Advance(attempt, after);
     };

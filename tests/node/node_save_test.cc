@@ -81,10 +81,11 @@ TEST_CASE("a rank that changes its layout alone fails that attempt by name") {
   REQUIRE(second.Finish(1).ok());
   REQUIRE(first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
   second.SetState({{"w", "abc"}, {"extra", "x"}}, {});
-  Pending<v1::BeginSaveResponse> again[] = {first.BeginSave(2, 2), second.BeginSave(2, 2)};
-  REQUIRE(again[0].Get().ok());
-  CHECK(absl::IsFailedPrecondition(again[1].Get().status()));
-  CHECK(Contains(again[1].Get().status(), "rank 1"));
+  Pending<v1::BeginSaveResponse> unchanged = first.BeginSave(2, 2);
+  REQUIRE(unchanged.Get().ok());
+  Pending<v1::BeginSaveResponse> changed = second.BeginSave(2, 2);
+  CHECK(absl::IsFailedPrecondition(changed.Get().status()));
+  CHECK(Contains(changed.Get().status(), "rank 1"));
   CHECK_FALSE(first.Finish(2).ok());
   CHECK(fixture.node->Status().arena_used_bytes() == 0);
 }
