@@ -143,12 +143,23 @@ def test_tied_tensors_are_stored_once_and_load_under_both_names(client, job):
     assert torch.equal(loaded["a"], shared) and torch.equal(loaded["b"], shared)
 
 
-@pytest.mark.parametrize("name", ["a\0b", "a/../b", "@%", "é𝄞", "\n", "__metadata__", "x" * 10_000],
+EVERY_CHARACTER = "".join(map(chr, range(1, 0x250)))
+
+
+@pytest.mark.parametrize("name", ["a/../b", "@%", "é𝄞", "\n", "__metadata__", EVERY_CHARACTER],
                          ids=lambda name: repr(name)[:12])
-def test_tensor_names_may_hold_every_character(client, job, name):
+def test_tensor_names_may_hold_every_character_but_nul(client, job, name):
     loaded = {name: torch.zeros(5), "v" + name: None}
     save_and_load(client, job, {name: torch.arange(5.0), "v" + name: 7}, loaded)
     assert torch.equal(loaded[name], torch.arange(5.0)) and loaded["v" + name] == 7
+
+
+@pytest.mark.parametrize("name, why", [("a\0b", "NUL"), ("x" * 10_000, "4096")])
+def test_a_tensor_name_that_cannot_be_kept_is_refused(client, job, name, why):
+    client.save(job, 1, {"t": torch.zeros(5)}).wait_durable()
+    with pytest.raises(ckptd.InvalidArgument, match=why):
+        client.save(job, 2, {name: torch.arange(5.0)})
+    assert [checkpoint.step for checkpoint in client.checkpoints(job)] == [1]
 
 
 def test_what_changes_right_after_save_was_copied_before(client, job):

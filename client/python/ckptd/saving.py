@@ -17,6 +17,9 @@ from .errors import DeadlineExceeded, Error, from_code
 _PHASES = ("unknown", "plan", "snapshot", "persist", "commit", "durable", "failed")
 # Waits come back to Python this often, so that Ctrl-C is heard.
 _SLICE_SECONDS = 1.0
+# A wait for the save's own end lasts this much longer than the save's timeout: the daemons'
+# verdict, which names who was waited for, comes at the deadline and not before.
+_VERDICT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class SaveHandle:
         loses nothing, and the tensors may change.
 
         Raises the snapshot's error, or DeadlineExceeded after ``timeout_seconds`` (default:
-        what is left of the save's own timeout).
+        until the save's own timeout has passed and the daemon has said who was late).
         """
         self._wait(c.library.ckptd_save_wait_snapshot, "copied into the arena", timeout_seconds)
 
@@ -173,7 +176,8 @@ class SaveHandle:
 
     def _wait(self, wait: Any, what: str, timeout_seconds: float | None) -> None:
         begun = time.monotonic()
-        until = self._deadline if timeout_seconds is None else begun + timeout_seconds
+        own_end = self._deadline + _VERDICT_SECONDS
+        until = own_end if timeout_seconds is None else begun + timeout_seconds
         while True:
             left = max(0.0, until - time.monotonic())
             try:
