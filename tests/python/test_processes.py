@@ -1,5 +1,6 @@
 """Forks, data loader workers, daemon restarts, and worlds of several clients."""
 
+import copy
 import os
 import threading
 import uuid
@@ -194,3 +195,25 @@ def test_a_rank_that_never_saves_is_named_at_the_deadline(daemon, job):
     assert [c.step for c in clients[0].checkpoints(job)] == [1]
     for client in clients:
         client.close()
+
+
+@pytest.mark.parametrize("policy", ["warn", "raise"])
+def test_a_failed_save_that_nobody_waited_for_is_heard_of_at_the_next(daemon, job, policy):
+    token = uuid.uuid4().hex
+    clients = [connect(daemon, rank, 2, token, on_failed_save=policy) for rank in range(2)]
+    assert in_every_rank(clients, lambda c: c.save(job, 1, {"v": 1}).wait_durable()) == [None, None]
+    handle = clients[0].save(job, 2, {"v": 1}, timeout_seconds=0.5)  # rank 1 doesn't
+    with pytest.raises(ckptd.DeadlineExceeded):
+        copy.copy(handle).wait_durable()  # its end is awaited, but not by the handle itself
+    if policy == "warn":
+        with pytest.warns(UserWarning, match="step 2 .*failed"):
+            clients[0].save(job, 3, {"v": 1}, timeout_seconds=0.5)
+    else:
+        with pytest.raises(ckptd.DeadlineExceeded, match="step 2"):
+            clients[0].save(job, 3, {"v": 1})
+    clients[1].close()
+
+
+def test_an_unknown_policy_for_failed_saves_is_refused(daemon):
+    with pytest.raises(ckptd.InvalidArgument, match="on_failed_save='ignore'"):
+        connect(daemon, on_failed_save="ignore")

@@ -23,7 +23,7 @@ from .flatten import Flattened, flatten
 from .launcher import socket_dir_from, world_from
 from .layout import Description, Layout, addresses, describe
 from .loading import LoadRun, PerRankRule, rule_number
-from .saving import SaveHandle, Snapshots
+from .saving import Outcomes, SaveHandle, Snapshots
 
 _LARGE_EAGER_BYTES = 64 << 20
 _LARGEST_STEP = (1 << 63) - 1
@@ -63,7 +63,9 @@ class Client:
     without one is a world of one. A job's world is joined at its first save or load, which
     waits at most ``join_timeout_seconds`` for the other ranks. ``reader=True`` only loads
     and supersedes nobody. ``snapshot_gate`` is called with a tensor's name on the copy
-    thread before each deferred tensor is copied.
+    thread before each deferred tensor is copied. A save that fails after ``save()`` returned,
+    and whose handle nobody asked, is heard of at the next ``save()`` or ``close()``:
+    ``on_failed_save`` is "warn" (training goes on) or "raise".
 
     One thread saves and loads; handles may be waited for anywhere. A forked child can't
     use the client: every call raises FailedPrecondition. Raises Unavailable, saying how to
@@ -81,7 +83,9 @@ class Client:
         reader: bool = False,
         join_timeout_seconds: float = 300.0,
         snapshot_gate: Callable[[str], None] | None = None,
+        on_failed_save: str = "warn",
     ) -> None:
+        self._outcomes = Outcomes(on_failed_save)
         if socket_dir is None:
             socket_dir = socket_dir_from(os.environ, os.getuid())
         self.world = world_from(os.environ, rank, world_size, local_world_size, run_token)
@@ -145,6 +149,7 @@ class Client:
         flight, DeadlineExceeded naming a rank that did not save, and what else went wrong
         before the snapshot.
         """
+        self._outcomes.tell()
         begun = time.monotonic()
         job_bytes = _job_bytes(job)
         counted = False
@@ -172,6 +177,7 @@ class Client:
         handle = SaveHandle(save, job, step, number, begun + timeout_seconds, now - begun)
         self._outstanding = [h for h in self._outstanding if self._is_copying(h)]
         self._outstanding.append(handle)
+        self._outcomes.add(handle)
         return handle
 
     def _is_copying(self, handle: SaveHandle) -> bool:
@@ -398,6 +404,7 @@ class Client:
             c.check(c.library.ckptd_client_close(self._client))
             self._client = None
             self._close()
+            self._outcomes.tell()
 
     def _handle(self) -> ctypes.c_void_p:
         if self._client is None:

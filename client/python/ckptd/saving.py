@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from . import _binding as c
-from .errors import DeadlineExceeded, Error, from_code
+from .errors import DeadlineExceeded, Error, InvalidArgument, from_code
 
 _PHASES = ("unknown", "plan", "snapshot", "persist", "commit", "durable", "failed")
 # Waits come back to Python this often, so that Ctrl-C is heard.
@@ -138,6 +139,7 @@ class SaveHandle:
         self.job = job
         self.step = step
         self.stall_seconds = stall_seconds  # how long the training loop was blocked, so far
+        self._failure_was_told = False
         self._free = weakref.finalize(self, c.library.ckptd_save_free, save)
         self._free.atexit = False
 
@@ -165,14 +167,22 @@ class SaveHandle:
             )
         )
         text = c.take_text(message.value)
+        error = from_code(status.error_code, text) if status.error_code else None
+        self._failure_was_told |= error is not None
         return SaveStatus(
             phase=_PHASES[status.phase] if status.phase < len(_PHASES) else "unknown",
-            error=from_code(status.error_code, text) if status.error_code else None,
+            error=error,
             bytes=status.bytes,
             snapshot_seconds=status.snapshot_seconds,
             persist_seconds=status.persist_seconds,
             durable_seconds=status.durable_seconds,
         )
+
+    def verdict(self) -> tuple[bool, Error | None]:
+        """Whether the save has ended, and its error unless a wait or a status told it before."""
+        told = self._failure_was_told
+        status = self.status()
+        return status.phase in ("durable", "failed"), None if told else status.error
 
     def _wait(self, wait: Any, what: str, timeout_seconds: float | None) -> None:
         begun = time.monotonic()
@@ -193,6 +203,43 @@ class SaveHandle:
                         f"step {self.step} of job {self.job!r} is not {what} after "
                         f"{time.monotonic() - begun:.1f} s; it is in phase {status.phase}"
                     ) from None
+            except Error:
+                self._failure_was_told = True
+                raise
 
     def __repr__(self) -> str:
         return f"<ckptd.SaveHandle step {self.step} of job {self.job!r}>"
+
+
+class Outcomes:
+    """Sees to it that no failed save goes unheard, also where nobody waits for its handle.
+
+    Used by the training thread only.
+    """
+
+    def __init__(self, on_failed_save: str) -> None:
+        if on_failed_save not in ("warn", "raise"):
+            raise InvalidArgument(f"on_failed_save={on_failed_save!r} is neither 'warn' nor 'raise'")
+        self._raises = on_failed_save == "raise"
+        self._running: list[SaveHandle] = []
+
+    def add(self, handle: SaveHandle) -> None:
+        self._running.append(handle)
+
+    def tell(self) -> None:
+        """Warns of, or raises, the failures since the last call that no one has heard of."""
+        running, self._running = self._running, []
+        failures = []
+        for handle in running:
+            try:
+                ended, error = handle.verdict()
+            except Error:  # the daemon is away: ask again next time
+                ended, error = False, None
+            if not ended:
+                self._running.append(handle)
+            elif error is not None:
+                failures.append((handle, error))
+        for handle, error in failures[: -1 if self._raises else None]:
+            warnings.warn(f"{handle!r} failed: {error}", stacklevel=4)
+        if failures and self._raises:
+            raise failures[-1][1]
