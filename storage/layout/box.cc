@@ -84,6 +84,7 @@ std::optional<Box> Intersect(const Box& a, const Box& b) {
 }
 
 bool Contains(const Box& outer, const Box& inner) {
+  if (Volume(inner) == 0) return true;
   for (size_t d = 0; d < outer.lengths.size(); ++d) {
     if (inner.offsets[d] < outer.offsets[d] ||
         inner.offsets[d] + inner.lengths[d] > outer.offsets[d] + outer.lengths[d]) {

@@ -50,6 +50,8 @@ int64_t Volume(std::span<const int64_t> shape);
 // Both boxes are of one tensor, in its coordinates.
 std::optional<Box> Intersect(const Box& a, const Box& b);
 
+// Are all elements of `inner` elements of `outer`? Both are boxes of one tensor. An
+// empty box has none, so every box contains it, wherever it is said to lie.
 bool Contains(const Box& outer, const Box& inner);
 
 // "[0:2,128:256]", offsets and ends; "[]" for a scalar.

@@ -84,6 +84,18 @@ TEST_CASE("scalars meet, contain and cover as one element") {
   CHECK(FlatRangeToBoxes({}, 0, 0).empty());
 }
 
+TEST_CASE("a box contains another exactly when it holds all its elements, an empty one always") {
+  CHECK(Contains(Box{{0, 0}, {0, 0}}, Box{{0, 0}, {0, 4}}));
+  CHECK(Holds("containment", [] {
+    const Extents shape = AnyShape();
+    const Box outer = AnyBoxIn(WholeBox(shape));
+    const Box inner = AnyBoxIn(WholeBox(shape));
+    const std::optional<Box> common = Intersect(outer, inner);
+    const int64_t held = common.has_value() ? Volume(*common) : 0;
+    RC_ASSERT(Contains(outer, inner) == (held == Volume(inner)));
+  }));
+}
+
 TEST_CASE("the intersection of two boxes holds exactly the elements that both hold") {
   CHECK(Holds("intersection", [] {
     const Extents shape = AnyShape();
