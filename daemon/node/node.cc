@@ -137,7 +137,14 @@ Node::Node(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Node::~Node() { Stop(); }
 
-absl::Status Node::Drain(absl::Time deadline) { return parts_->saves->Drain(deadline); }
+absl::Status Node::Drain(absl::Time deadline) {
+  // A pause can't outlast the daemon: what is staged would be lost.
+  if (parts_->persister->paused()) {
+    parts_->persister->SetPaused(false);
+    parts_->environment.probe.PersistPaused(false);
+  }
+  return parts_->saves->Drain(deadline);
+}
 
 void Node::Stop() {
   Parts& parts = *parts_;
