@@ -65,6 +65,7 @@ absl::StatusOr<WorldTable::Outcome> WorldTable::Join(CallId call,
   forming.calls[call] = true;
   for (const v1::Member& member : request.members()) {
     forming.members[member.rank()] = {member.process_nonce(), request.node(), call};
+    forming.gave_up.erase(member.rank());
   }
   if (forming.members.size() < forming.world_size) return outcome;
   outcome.state = State::kFormed;
@@ -141,6 +142,9 @@ void WorldTable::Leave(CallId call) {
   for (auto it = forming_.begin(); it != forming_.end();) {
     Forming& forming = it->second;
     if (forming.calls.erase(call) > 0) {
+      for (const auto& [rank, member] : forming.members) {
+        if (member.call == call) forming.gave_up.insert(rank);
+      }
       std::erase_if(forming.members, [call](const auto& at) { return at.second.call == call; });
     }
     it = forming.calls.empty() ? forming_.erase(it) : std::next(it);
@@ -152,9 +156,17 @@ std::string WorldTable::DescribeMissing(CallId call) const {
     if (forming.calls.count(call) == 0) continue;
     std::vector<uint32_t> missing;
     for (uint32_t rank = 0; rank < forming.world_size; ++rank) {
-      if (forming.members.count(rank) == 0) missing.push_back(rank);
+      if (forming.members.count(rank) == 0 && forming.gave_up.count(rank) == 0) {
+        missing.push_back(rank);
+      }
     }
-    return absl::StrCat(RanksToString(missing), " of ", forming.world_size, " never joined");
+    const std::vector<uint32_t> gone(forming.gave_up.begin(), forming.gave_up.end());
+    return absl::StrCat(
+        missing.empty()
+            ? ""
+            : absl::StrCat(RanksToString(missing), " of ", forming.world_size, " never joined"),
+        missing.empty() || gone.empty() ? "" : "; ",
+        gone.empty() ? "" : absl::StrCat(RanksToString(gone), " joined and waits no more"));
   }
   return "no rank is missing";
 }

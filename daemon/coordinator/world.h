@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ class WorldTable {
     std::string store;
     std::map<uint32_t, FormingMember> members;  // by rank
     std::map<CallId, bool> calls;
+    std::set<uint32_t> gave_up;  // ranks that joined, and whose join has reached its deadline
   };
 
   absl::Status CheckNotSuperseded(const v1::JoinWorldRequest& request) const;
