@@ -15,29 +15,32 @@ START_SECONDS = 60
 
 
 class DaemonProcess:
-    """`ckptd standalone` over a folder; may be stopped, killed and started again on it."""
+    """`ckptd` over a folder; may be stopped, killed and started again on it."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, role="standalone", store=None, arena="256MiB"):
         self.folder = pathlib.Path(folder)
         self.socket_dir = self.folder / "run"
-        self.store = self.folder / "store"
+        self.store = store or self.folder / "store"
+        self._role = role
+        self._arena = arena
         self.log = self.folder / "ckptd.log"
         self.ready = {}  # what the daemon wrote when it answered
         self._options = options
         self._process = None
-        for name in ("run", "state", "store"):
-            (self.folder / name).mkdir(mode=0o750, exist_ok=True)
+        for folder in (self.folder, self.socket_dir, self.folder / "state", self.store):
+            folder.mkdir(mode=0o750, exist_ok=True)
 
     def start(self):
         """Returns when the daemon answers."""
         ready_file = self.folder / "ready.json"
         ready_file.unlink(missing_ok=True)
-        command = [CKPTD, "standalone", f"--socket-dir={self.socket_dir}",
+        command = [CKPTD, self._role, f"--socket-dir={self.socket_dir}",
                    f"--state-dir={self.folder / 'state'}", f"--store=default={self.store}",
-                   f"--ready-file={ready_file}", "--metrics-listen=127.0.0.1:0",
-                   "--arena-bytes=256MiB", *self._options]
+                   f"--ready-file={ready_file}", "--metrics-listen=127.0.0.1:0"]
+        if self._role != "coordinator":
+            command += [f"--node-name={self.folder.name}", f"--arena-bytes={self._arena}"]
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*command, *self._options], stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS
         while not ready_file.exists():
             assert self._process.poll() is None, f"ckptd ended at once:\n{self.log.read_text()}"
@@ -49,9 +52,21 @@ class DaemonProcess:
     def stop(self):
         """By SIGTERM; the exit status."""
         self._process.terminate()
+        return self.wait()
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def wait(self):
+        """The exit status."""
         return self._process.wait(timeout=START_SECONDS)
 
+    @property
+    def process_id(self):
+        return self._process.pid
+
     def kill(self):
+        """SIGKILL, if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
