@@ -11,8 +11,8 @@ usage() {
   cat <<USAGE
 usage: tests/run.sh [--all | --mutations] [options]
   (default)      format, build, C++ tests, Python tests, the short quickstart
-  --all          also: clang-tidy with -Wthread-safety, the C++ tests under AddressSanitizer +
-                 UBSan and under ThreadSanitizer; properties on 1,000,000 cases
+  --all          also: clang-tidy, the C++ tests under AddressSanitizer + UBSan (g++) and
+                 ThreadSanitizer (clang++ with -Wthread-safety); properties on 1,000,000 cases
   --mutations    only: each patch of tests/mutations/ takes out one guard; the test that
                  the patch names must then fail
   --torch SPEC   what pip installs where PyTorch is missing (default: "torch")
@@ -84,9 +84,10 @@ check_format() {
     xargs clang-format --dry-run --Werror
 }
 
-sanitized_tests() {  # NAME SANITIZERS
+sanitized_tests() {  # NAME SANITIZERS COMPILER
   local folder=$SOURCE_DIR/build-$1
-  if ! step "$1: build" build "$folder" -DCKPTD_BUILD_TESTS=ON -DCKPTD_SANITIZE="$2"; then
+  if ! step "$1: build" build "$folder" -DCKPTD_BUILD_TESTS=ON -DCKPTD_SANITIZE="$2" \
+    -DCMAKE_CXX_COMPILER="$3"; then
     record "$1: build" 0 1
     return
   fi
@@ -95,11 +96,11 @@ sanitized_tests() {  # NAME SANITIZERS
 }
 
 run_all_extras() {
-  check "clang-tidy, -Wthread-safety" python3 tests/tools/run_clang_tidy.py --build "$BUILD_DIR"
+  check "clang-tidy" python3 tests/tools/run_clang_tidy.py --build "$BUILD_DIR"
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-    sanitized_tests asan address,undefined
+    sanitized_tests asan address,undefined g++
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$SOURCE_DIR/tests/sanitizer/tsan.supp \
-    sanitized_tests tsan thread
+    sanitized_tests tsan thread clang++
 }
 
 dependencies=tests
