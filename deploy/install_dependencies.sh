@@ -41,7 +41,7 @@ DEBIAN_BUILD=(build-essential cmake ninja-build ccache pkg-config
   librocksdb-dev prometheus-cpp-dev libisal-dev liburing-dev libssl-dev
   libcurl4-openssl-dev zlib1g-dev python3 python3-venv ca-certificates)
 DEBIAN_TESTS=(catch2 librapidcheck-dev clang-format git patch)
-DEBIAN_ALL_TESTS=(clang clang-tidy)
+DEBIAN_ALL_TESTS=(clang clang-tidy libclang-rt-dev)
 PYTHON_BUILD=(numpy safetensors)
 PYTHON_TESTS=(pytest)
 
