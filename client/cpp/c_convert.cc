@@ -95,6 +95,8 @@ v1::Layout ToLayout(const ckptd_layout_spec& spec) {
     small->set_name(NameAt(spec.small_names, i));
     small->set_data_type(static_cast<v1::DataType>(spec.small_data_types[i]));
     Append(spec.small_shapes + at, spec.small_dimensions[i], small->mutable_shape());
+    const int64_t alias = spec.small_alias_of[i];
+    if (alias >= 0) small->set_alias_of(NameAt(spec.small_names, static_cast<uint64_t>(alias)));
     at += spec.small_dimensions[i];
   }
   for (uint64_t i = 0; i < spec.value_names.count; ++i) {

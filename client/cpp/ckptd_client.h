@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* Raised when a struct or function below changes. */
-#define CKPTD_ABI_VERSION 1
+#define CKPTD_ABI_VERSION 2
 int ckptd_abi_version(void);
 
 typedef struct ckptd_error ckptd_error;
@@ -88,6 +88,7 @@ typedef struct ckptd_layout_spec {
   const uint8_t* small_data_types;
   const uint32_t* small_dimensions;
   const int64_t* small_shapes;
+  const int64_t* small_alias_of; /* index of an earlier one whose memory it shares, or -1 */
   ckptd_names value_names;
 } ckptd_layout_spec;
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/rpc/status.h"
@@ -38,6 +39,27 @@ absl::StatusOr<uint64_t> CheckSmall(const v1::SmallTensor& small) {
   return static_cast<uint64_t>(Volume(shape)) * element_bytes;
 }
 
+// Of the small tensors. An alias stands behind what it shares, which is none itself.
+absl::StatusOr<std::vector<std::optional<size_t>>> FindAliases(const v1::Layout& message) {
+  absl::flat_hash_map<std::string, size_t> earlier;
+  std::vector<std::optional<size_t>> aliases;
+  for (const v1::SmallTensor& small : message.small_tensors()) {
+    if (small.alias_of().empty()) {
+      earlier.emplace(small.name(), aliases.size());
+      aliases.push_back(std::nullopt);
+      continue;
+    }
+    const auto target = earlier.find(small.alias_of());
+    if (target == earlier.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", Printable(small.name()), " is an alias of ",
+                       Printable(small.alias_of()), ", which is no small tensor before it"));
+    }
+    aliases.push_back(target->second);
+  }
+  return aliases;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const ClientLayout>> ClientLayout::Create(v1::Layout message) {
@@ -57,6 +79,9 @@ absl::StatusOr<std::shared_ptr<const ClientLayout>> ClientLayout::Create(v1::Lay
     }
     layout->small_bytes_.push_back(*bytes);
   }
+  absl::StatusOr<std::vector<std::optional<size_t>>> aliases = FindAliases(message);
+  if (!aliases.ok()) return aliases.status();
+  layout->small_alias_of_ = *std::move(aliases);
   layout->serialized_ = message.SerializeAsString();
   if (layout->serialized_.size() > kMaxLayoutBytes) {
     return absl::ResourceExhaustedError(

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class ClientLayout {
   const std::vector<Shard>& shards() const { return shards_; }
   // Small tensors: their dense size in bytes.
   const std::vector<uint64_t>& small_bytes() const { return small_bytes_; }
+  // Small tensors: the earlier one whose memory each shares.
+  const std::vector<std::optional<size_t>>& small_alias_of() const { return small_alias_of_; }
 
  private:
   ClientLayout() = default;
@@ -41,6 +44,7 @@ class ClientLayout {
   std::string fingerprint_;
   std::vector<Shard> shards_;
   std::vector<uint64_t> small_bytes_;
+  std::vector<std::optional<size_t>> small_alias_of_;
 };
 
 // 32 raw bytes.

@@ -30,33 +30,37 @@ absl::StatusOr<std::vector<PlacedBox>> ParsePlacements(
 }
 
 SmallContents::SmallContents(const SaveRequest& request) {
+  const ClientLayout& layout = *request.layout;
   size_t total = 0;
-  for (const uint64_t bytes : request.layout->small_bytes()) total += bytes;
+  for (const uint64_t bytes : layout.small_bytes()) total += bytes;
   for (const auto& value : request.values) total += value.size();
   bytes_.resize(total);
   size_t at = 0;
   for (size_t i = 0; i < request.small_tensors.size(); ++i) {
+    if (const std::optional<size_t> alias = layout.small_alias_of()[i]; alias.has_value()) {
+      ranges_.push_back(ranges_[*alias]);
+      continue;
+    }
     const StridedMemory& memory = request.small_tensors[i];
-    const uint64_t bytes = request.layout->small_bytes()[i];
+    const uint64_t bytes = layout.small_bytes()[i];
     if (bytes > 0) {
       ForEachRun(memory, memory.box, bytes / static_cast<uint64_t>(Volume(memory.box)),
                  [&](uint64_t offset, std::byte* pointer, uint64_t run_bytes) {
                    std::memcpy(bytes_.data() + at + offset, pointer, run_bytes);
                  });
     }
+    ranges_.push_back({at, bytes});
     at += bytes;
-    ends_.push_back(at);
   }
   for (const auto& value : request.values) {
     if (!value.empty()) std::memcpy(bytes_.data() + at, value.data(), value.size());
+    ranges_.push_back({at, value.size()});
     at += value.size();
-    ends_.push_back(at);
   }
 }
 
 std::span<const std::byte> SmallContents::content(size_t index) const {
-  const size_t begin = index == 0 ? 0 : ends_[index - 1];
-  return std::span<const std::byte>(bytes_).subspan(begin, ends_[index] - begin);
+  return std::span<const std::byte>(bytes_).subspan(ranges_[index].begin, ranges_[index].size);
 }
 
 absl::StatusOr<Snapshot> Snapshot::Start(const SaveRequest& request, const SmallContents& small,

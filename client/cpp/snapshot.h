@@ -27,17 +27,23 @@ absl::StatusOr<std::vector<PlacedBox>> ParsePlacements(
     const google::protobuf::RepeatedPtrField<v1::Placement>& placements,
     const ClientLayout& layout);
 
-// Small tensors, then values, gathered densely, in the layout's order: a copy.
+// Small tensors, then values, gathered densely, in the layout's order: a copy. Tied
+// tensors are the same copy.
 class SmallContents {
  public:
   explicit SmallContents(const SaveRequest& request);
 
-  size_t size() const { return ends_.size(); }
+  size_t size() const { return ranges_.size(); }
   std::span<const std::byte> content(size_t index) const;
 
  private:
+  struct Range {
+    size_t begin = 0;
+    size_t size = 0;
+  };
+
   std::vector<std::byte> bytes_;
-  std::vector<size_t> ends_;
+  std::vector<Range> ranges_;
 };
 
 // The copying itself, in two parts.

@@ -136,9 +136,16 @@ class Filler {
       }
     }
     holders_.resize(index_.entries().size());
+    alias_of_small_.resize(index_.entries().size());
     for (uint32_t position = 0; position < index_.ranks().size(); ++position) {
-      for (uint32_t entry : index_.SmallOfRank(position)) {
-        holders_[entry].push_back(index_.ranks()[position]);
+      const std::span<const uint32_t> small = index_.SmallOfRank(position);
+      for (size_t i = 0; i < small.size(); ++i) {
+        const std::string_view alias = index_.AliasOfSmall(position, i);
+        const bool first = holders_[small[i]].empty();
+        holders_[small[i]].push_back(index_.ranks()[position]);
+        // Ranks that disagree: it is none.
+        std::string_view& known = alias_of_small_[small[i]];
+        known = first || known == alias ? alias : std::string_view();
       }
     }
     return absl::OkStatus();
@@ -215,7 +222,12 @@ class Filler {
     if (contents.empty()) return;
     const bool agreed = contents.size() == 1;
     if (entry.kind == NameKind::kSmallTensor && agreed) {
-      *NewTensor(entry)->add_pieces() = Adopt(contents.front());
+      v1::TensorEntry* tensor = NewTensor(entry);
+      if (IsAliasOfSmall(id, contents.front())) {
+        tensor->set_alias_of(std::string(alias_of_small_[id]));
+      } else {
+        *tensor->add_pieces() = Adopt(contents.front());
+      }
       return;
     }
     google::protobuf::RepeatedPtrField<v1::PerRankCopy>* copies = nullptr;
@@ -237,6 +249,22 @@ class Filler {
     }
   }
 
+  // All ranks say that it shares one tensor's memory, and agree about that one's content too.
+  bool IsAliasOfSmall(uint32_t id, const DistinctContent& content) const {
+    const std::string_view name = alias_of_small_[id];
+    const std::optional<uint32_t> target = name.empty() ? std::nullopt : index_.Find(name);
+    if (!target.has_value() || !alias_of_small_[*target].empty()) return false;
+    const StateIndex::Entry& mine = index_.entries()[id];
+    const StateIndex::Entry& other = index_.entries()[*target];
+    if (other.kind != NameKind::kSmallTensor || other.data_type != mine.data_type ||
+        other.shape != mine.shape) {
+      return false;
+    }
+    return std::all_of(small_[*target].begin(), small_[*target].end(), [&](const SmallCopy& copy) {
+      return copy.written->sha256() == content.copy.written->sha256();
+    });
+  }
+
   v1::Piece Adopt(const DistinctContent& content) {
     return files_.Adopt(content.copy.report, content.copy.written->piece());
   }
@@ -246,9 +274,10 @@ class Filler {
   Reports reports_;
   v1::Manifest& manifest_;
   FileTable files_;
-  std::vector<std::vector<PieceRef>> pieces_;   // by entry
-  std::vector<std::vector<SmallCopy>> small_;   // by entry
-  std::vector<std::vector<uint32_t>> holders_;  // by entry: the ranks that gave it
+  std::vector<std::vector<PieceRef>> pieces_;     // by entry
+  std::vector<std::vector<SmallCopy>> small_;     // by entry
+  std::vector<std::vector<uint32_t>> holders_;    // by entry: the ranks that gave it
+  std::vector<std::string_view> alias_of_small_;  // by entry, as its ranks agree; empty: none
   std::vector<std::string> problems_;
 };
 

@@ -95,13 +95,14 @@ class StateIndex::Builder {
 
   absl::Status AddSmall(uint32_t rank, const v1::Layout& layout) {
     absl::flat_hash_set<uint32_t> seen;
-    auto add = [&](Entry entry) {
+    auto add = [&](Entry entry, const std::string& alias = "") {
       const std::string name = entry.name;
       const uint32_t id = Intern(std::move(entry), rank);
       if (!seen.insert(id).second) {
         return absl::InvalidArgumentError(absl::StrCat(name, " is given twice"));
       }
       index_.small_.push_back(id);
+      index_.small_alias_.push_back(InternAlias(alias));
       return absl::OkStatus();
     };
     for (const v1::SmallTensor& tensor : layout.small_tensors()) {
@@ -113,7 +114,7 @@ class StateIndex::Builder {
           .first_rank = rank};
       absl::Status status = CheckTensor(entry);
       if (!status.ok()) return Annotate(status, absl::StrCat("small tensor ", tensor.name()));
-      if (status = add(std::move(entry)); !status.ok()) return status;
+      if (status = add(std::move(entry), tensor.alias_of()); !status.ok()) return status;
     }
     for (const std::string& name : layout.values()) {
       absl::Status status = ValidateEntryName(name);
@@ -241,6 +242,10 @@ std::span<const StateIndex::ShardRef> StateIndex::ShardsOfEntry(uint32_t entry) 
 std::span<const uint32_t> StateIndex::SmallOfRank(uint32_t position) const {
   return std::span(small_).subspan(first_small_[position],
                                    first_small_[position + 1] - first_small_[position]);
+}
+
+std::string_view StateIndex::AliasOfSmall(uint32_t position, size_t i) const {
+  return aliases_[small_alias_[first_small_[position] + i]];
 }
 
 }  // namespace ckptd

@@ -67,6 +67,8 @@ class StateIndex {
   std::span<const ShardRef> ShardsOfEntry(uint32_t entry) const;
   // The entries of kinds kSmallTensor and kValue that this rank gave.
   std::span<const uint32_t> SmallOfRank(uint32_t position) const;
+  // The name that the i-th of these says it shares memory with; empty: none.
+  std::string_view AliasOfSmall(uint32_t position, size_t i) const;
 
  private:
   class Builder;
@@ -88,6 +90,7 @@ class StateIndex {
   std::vector<ShardRef> by_entry_;        // grouped by entry
   std::vector<uint64_t> first_of_entry_;  // by entry; one more at the end
   std::vector<uint32_t> small_;           // by position
+  std::vector<uint32_t> small_alias_;     // of small_: index into aliases_
   std::vector<uint64_t> first_small_;     // by position; one more at the end
 };
 

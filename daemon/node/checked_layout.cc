@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,28 @@ absl::Status CheckNamesOnce(const CheckedLayout& layout) {
   return absl::OkStatus();
 }
 
+// Before the values are there: indices in `layout` and `checked.small` are the same.
+absl::Status CheckSmallAliases(const v1::Layout& layout, CheckedLayout& checked) {
+  absl::flat_hash_map<absl::string_view, uint32_t> earlier;
+  for (uint32_t i = 0; i < checked.small.size(); ++i) {
+    CheckedSmall& small = checked.small[i];
+    const std::string& alias = layout.small_tensors(static_cast<int>(i)).alias_of();
+    if (alias.empty()) {
+      earlier.emplace(small.name, i);
+      continue;
+    }
+    const auto target = earlier.find(alias);
+    if (target == earlier.end() || checked.small[target->second].data_type != small.data_type ||
+        checked.small[target->second].shape != small.shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor ", Printable(small.name), " can't be an alias of ", Printable(alias),
+          ", which is no earlier small tensor of the same type and shape with memory of its own"));
+    }
+    small.alias_of = target->second;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<CheckedLayout>> Check(const v1::Layout& layout) {
   auto checked = std::make_shared<CheckedLayout>();
   checked->shards.reserve(layout.shards_size());
@@ -73,6 +96,7 @@ absl::StatusOr<std::shared_ptr<CheckedLayout>> Check(const v1::Layout& layout) {
     if (!one.ok()) return one.status();
     checked->small.push_back(*std::move(one));
   }
+  if (absl::Status status = CheckSmallAliases(layout, *checked); !status.ok()) return status;
   for (const std::string& value : layout.values()) {
     if (absl::Status status = ValidateEntryName(value); !status.ok()) return status;
     checked->small.push_back({.name = value, .is_value = true, .data_type = DataType::kU8});

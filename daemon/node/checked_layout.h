@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct CheckedSmall {
   DataType data_type = DataType::kUnspecified;
   Extents shape;
   uint64_t size_bytes = 0;  // of a tensor
+  // An earlier small tensor of the same type and shape, whose memory it shares.
+  std::optional<uint32_t> alias_of;
 };
 
 // Immutable.

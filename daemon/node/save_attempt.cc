@@ -23,6 +23,21 @@ std::string NameRanks(const std::map<uint32_t, RankPart>& ranks, Predicate wante
   return absl::StrJoin(names, ", ");
 }
 
+// The type is part of the identity: equal bytes of another shape are another content.
+ContentKey KeyOf(const RankPart& part, uint32_t content) {
+  const CheckedSmall& entry = part.layout->small[content];
+  return {absl::StrCat(entry.name, "\n", entry.is_value, "\n", static_cast<int>(entry.data_type),
+                       ShapeToString(entry.shape)),
+          part.small[content].sha256(), part.small[content].size_bytes()};
+}
+
+// `written`, of one holder, as named by `ranks`.
+v1::WrittenSmall NamedBy(v1::WrittenSmall written, std::vector<uint32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  written.mutable_ranks()->Add(ranks.begin(), ranks.end());
+  return written;
+}
+
 }  // namespace
 
 bool SaveAttempt::all_begun() const {
@@ -127,13 +142,14 @@ std::vector<uint32_t> SaveAttempt::HoldContents(uint32_t rank) {
   std::vector<uint32_t> mine;
   for (uint32_t i = 0; i < part.small.size(); ++i) {
     const CheckedSmall& entry = part.layout->small[i];
-    // The type is part of the identity: equal bytes of another shape are another content.
-    const std::string identity =
-        absl::StrCat(entry.name, "\n", entry.is_value, "\n", static_cast<int>(entry.data_type),
-                     ShapeToString(entry.shape));
+    // One that changed between its hash and that of its alias is a content of its own.
+    if (entry.alias_of.has_value() &&
+        part.small[i].sha256() == part.small[*entry.alias_of].sha256()) {
+      held.at(KeyOf(part, *entry.alias_of)).tied[entry.name].push_back(rank);
+      continue;
+    }
     auto [it, inserted] =
-        held.try_emplace({identity, part.small[i].sha256(), part.small[i].size_bytes()},
-                         HeldContent{.holder = rank, .content = i});
+        held.try_emplace(KeyOf(part, i), HeldContent{.holder = rank, .content = i});
     it->second.ranks.push_back(rank);
     if (inserted) mine.push_back(i);
   }
@@ -249,10 +265,12 @@ v1::CommitSaveRequest SaveAttempt::CommitRequest(const std::string& node, bool w
     by_holder[{content.holder, content.content}] = &content;
   }
   for (size_t i = 0; i < small.size(); ++i) {
-    v1::WrittenSmall& written = *request.add_small() = small[i];
-    std::vector<uint32_t> named_by = by_holder.at(small_holders[i])->ranks;
-    std::sort(named_by.begin(), named_by.end());
-    written.mutable_ranks()->Add(named_by.begin(), named_by.end());
+    const HeldContent& content = *by_holder.at(small_holders[i]);
+    *request.add_small() = NamedBy(small[i], content.ranks);
+    for (const auto& [name, ranks] : content.tied) {
+      v1::WrittenSmall& tied = *request.add_small() = NamedBy(small[i], ranks);
+      tied.set_name(name);
+    }
   }
   double blocked_seconds = 0;
   for (const auto& [rank, part] : ranks) {

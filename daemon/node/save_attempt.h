@@ -81,7 +81,12 @@ struct HeldContent {
   uint32_t holder = 0;
   uint32_t content = 0;  // index into the holder's small
   std::vector<uint32_t> ranks;
+  // Small tensors that share its memory, by name: the ranks where they do.
+  std::map<std::string, std::vector<uint32_t>> tied;
 };
+
+// What a content is told from others by: name, type and shape, hash, size.
+using ContentKey = std::tuple<std::string, std::string, uint64_t>;
 
 struct SaveWaiter {
   v1::SavePhase until = v1::SAVE_PHASE_UNSPECIFIED;
@@ -113,8 +118,7 @@ struct SaveAttempt {
   ArenaTicketPtr ticket;
   bool tensors_requested = false;
   bool tensors_leased = false;
-  // By name, hash and size.
-  std::map<std::tuple<std::string, std::string, uint64_t>, HeldContent> held;
+  std::map<ContentKey, HeldContent> held;
 
   absl::Time snapshot_finished;
   std::shared_ptr<PersistProgress> progress = std::make_shared<PersistProgress>();

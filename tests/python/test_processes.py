@@ -180,6 +180,26 @@ def test_ranks_values_that_differ_come_back_to_their_owners(daemon, job):
         client.close()
 
 
+def test_tied_small_tensors_that_differ_by_rank_come_back_to_their_owners(daemon, job):
+    token = uuid.uuid4().hex
+    clients = [connect(daemon, rank, 2, token) for rank in range(2)]
+
+    def save(client):
+        tensor = torch.full((3,), float(client.world.rank))
+        client.save(job, 1, {"a": tensor, "b": tensor}).wait_durable()
+
+    def load(client):
+        state = {"a": torch.ones(3), "b": torch.zeros(3)}
+        client.load(job, 1, state)
+        return [state["a"].tolist(), state["b"].tolist()]
+
+    assert in_every_rank(clients, save) == [None, None]
+    assert in_every_rank(clients, load) == [[[0.0] * 3] * 2, [[1.0] * 3] * 2]
+    assert daemon.ckptctl("verify", job, 1).returncode == 0
+    for client in clients:
+        client.close()
+
+
 def test_a_rank_that_never_joins_is_named_at_the_deadline(daemon, job):
     with connect(daemon, 0, 2, join_timeout_seconds=1.0) as client:
         with pytest.raises(ckptd.DeadlineExceeded, match="rank 1|ranks? .*1"):

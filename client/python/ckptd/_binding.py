@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import Error, InvalidArgument, from_code
 
-_ABI_VERSION = 1
+_ABI_VERSION = 2
 
 u8, u32, i32, u64, f64 = (
     ctypes.c_uint8,
@@ -66,6 +66,7 @@ class LayoutSpec(ctypes.Structure):
         ("small_data_types", pointer),
         ("small_dimensions", pointer),
         ("small_shapes", pointer),
+        ("small_alias_of", pointer),
         ("value_names", Names),
     ]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import UninitializedTensorMixin
 
 from . import _binding as c
 from .dtensor import LocalBox, boxes_of
@@ -41,7 +42,8 @@ DATA_TYPES = {number: dtype for dtype, number in DATA_TYPE_NUMBERS.items()}
 
 # (name, data type, shape, offsets, lengths, index of the shard it is tied to or -1)
 ShardKey = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
-SmallKey = tuple[str, int, tuple[int, ...]]
+# (name, data type, shape, index of the small tensor it is tied to or -1)
+SmallKey = tuple[str, int, tuple[int, ...], int]
 
 
 class Description:
@@ -60,6 +62,7 @@ class Description:
         self.small_views: list[torch.Tensor] = []
         self.value_names: list[str] = []
         self._tied: dict[tuple[Any, ...], int] = {}
+        self._tied_small: dict[tuple[Any, ...], int] = {}
 
     def key(self) -> tuple[Any, ...]:
         """Equal exactly when the layouts are."""
@@ -82,6 +85,16 @@ class Description:
         self.shard_sources.append(source)
         self.shard_boxes.append(box)
 
+    def add_small(self, name: str, dtype: int, shape: tuple[int, ...], view: torch.Tensor) -> None:
+        alias = -1
+        if view.numel() > 0:
+            memory = (view.data_ptr(), dtype, shape, view.stride())
+            alias = self._tied_small.setdefault(memory, len(self.small_keys))
+            if alias == len(self.small_keys):
+                alias = -1
+        self.small_keys.append((name, dtype, shape, alias))
+        self.small_views.append(view)
+
     def shard_target(self, index: int) -> torch.Tensor:
         """The caller's own memory of a shard, where ``shard_views`` may have a temporary."""
         return box_view(self.shard_sources[index], self.shard_boxes[index])
@@ -102,6 +115,8 @@ def describe(
         if isinstance(tensor, DTensor):
             local = tensor._local_tensor
             dtype = _data_type(name, local)
+            if not saving:
+                _check_target(name, local)
             shape = tuple(tensor.shape)
             values = _resolved(local)
             for box in boxes_of(name, tensor):
@@ -109,11 +124,12 @@ def describe(
                 description.add_shard(name, dtype, shape, box, view, local, tie=saving)
             continue
         dtype = _data_type(name, tensor)
+        if not saving:
+            _check_target(name, tensor)
         shape = tuple(tensor.shape)
         values = _resolved(tensor)
         if saving and tensor.numel() * tensor.element_size() <= SMALL_TENSOR_BYTES:
-            description.small_keys.append((name, dtype, shape))
-            description.small_views.append(values)
+            description.add_small(name, dtype, shape, values)
         else:
             description.add_shard(name, dtype, shape, None, values, tensor, tie=saving)
     return description
@@ -135,8 +151,20 @@ def addresses(views: Iterable[torch.Tensor]) -> tuple[array, array]:
 
 
 def _data_type(name: str, tensor: torch.Tensor) -> int:
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise Unimplemented(f"tensor {name!r} is not dense and strided; make it so first (to_dense())")
+    """The number of the tensor's dtype. Raises, naming the tensor, for one that is no plain CPU memory."""
+    if isinstance(tensor, UninitializedTensorMixin):
+        raise InvalidArgument(f"tensor {name!r} is not initialized; run the lazy module once first")
+    if tensor.is_nested:
+        raise Unimplemented(f"tensor {name!r} is nested; take the tensors that it is made of")
+    if tensor.is_quantized:
+        raise Unimplemented(f"tensor {name!r} is quantized; take int_repr() and its scales, or dequantize()")
+    if tensor.layout is not torch.strided:
+        raise Unimplemented(f"tensor {name!r} has layout {tensor.layout}; take to_dense(), or its parts")
+    if tensor.is_meta:
+        raise InvalidArgument(
+            f"tensor {name!r} is on the meta device, so it has no data; give it memory first: "
+            'module.to_empty(device="cpu")'
+        )
     if tensor.device.type != "cpu":
         raise Unimplemented(
             f"tensor {name!r} is on device {tensor.device}; this version takes CPU tensors only"
@@ -144,7 +172,34 @@ def _data_type(name: str, tensor: torch.Tensor) -> int:
     number = DATA_TYPE_NUMBERS.get(tensor.dtype)
     if number is None:
         raise InvalidArgument(f"tensor {name!r} has dtype {tensor.dtype}, which can't be stored")
+    if tensor.numel() > 0 and not _has_memory(tensor):
+        raise InvalidArgument(
+            f"tensor {name!r}, a {type(tensor).__qualname__}, has no memory of its own: it is fake, a "
+            "wrapper around other tensors, or was freed"
+        )
     return number
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        # Fake tensors warn, or raise, or say 0.
+        return tensor.untyped_storage().nbytes() > 0 and tensor.data_ptr() != 0
+    except (RuntimeError, NotImplementedError):
+        return False
+
+
+def _check_target(name: str, view: torch.Tensor) -> None:
+    """Raises InvalidArgument, naming the tensor, where two of its elements share memory."""
+    reach = 0  # of the dimensions so far, in elements
+    for stride, length in sorted(zip(view.stride(), view.shape, strict=True)):
+        if length <= 1 or view.numel() == 0:
+            continue
+        if stride <= reach:
+            raise InvalidArgument(
+                f"tensor {name!r} can't be loaded into: some of its elements share memory (shape "
+                f"{list(view.shape)}, strides {list(view.stride())}); load into one with its own: clone()"
+            )
+        reach += stride * (length - 1)
 
 
 def _resolved(tensor: torch.Tensor) -> torch.Tensor:
@@ -185,6 +240,7 @@ class Layout:
             array("B", [key[1] for key in small]),
             array("I", [len(key[2]) for key in small]),
             array("q", [length for key in small for length in key[2]]),
+            array("q", [key[3] for key in small]),
         ]
         at = [c.address(values) for values in arrays]
         spec = c.LayoutSpec(
