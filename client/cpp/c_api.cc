@@ -176,6 +176,13 @@ ckptd_error* ckptd_client_close(ckptd_client* client) {
 
 void ckptd_client_free(ckptd_client* client) { Free(client); }
 
+ckptd_error* ckptd_client_interrupt(ckptd_client* client, uint32_t on) {
+  return Guard([&]() -> absl::Status {
+    client->client->SetInterrupted(on != 0);
+    return absl::OkStatus();
+  });
+}
+
 ckptd_error* ckptd_layout_create(const ckptd_layout_spec* spec, ckptd_layout** layout) {
   return Guard([&]() -> absl::Status {
     absl::StatusOr<std::shared_ptr<const ckptd::ClientLayout>> created =

@@ -71,6 +71,9 @@ ckptd_error* ckptd_client_open(const ckptd_client_options* options, ckptd_client
 /* Waits for the snapshots that were started, then ends the session. */
 ckptd_error* ckptd_client_close(ckptd_client* client);
 void ckptd_client_free(ckptd_client* client); /* closes first */
+/* While on (1), calls of other threads that wait for ranks, a plan or bytes return CANCELLED
+ * soon, and what they had begun is given up. Never blocks: for a thread that hears signals. */
+ckptd_error* ckptd_client_interrupt(ckptd_client* client, uint32_t on);
 
 /* ---- layout ---- */
 

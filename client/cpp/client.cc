@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/fork_guard.h"
 #include "proto/rpc/status.h"
@@ -12,6 +13,7 @@ namespace ckptd {
 namespace {
 
 constexpr size_t kMostOutstandingSnapshots = 64;
+constexpr absl::Duration kGiveUpTimeout = absl::Seconds(2);
 constexpr absl::Duration kAdminTimeout = absl::Minutes(1);
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 // The longer socket name and a slash must fit behind the folder.
@@ -45,6 +47,11 @@ absl::Status CheckOptions(const ClientOptions& options) {
   }
   if (options.run_token.empty()) return absl::InvalidArgumentError("run_token is empty");
   return CheckTimeout(options.join_timeout);
+}
+
+// The node says itself what it was doing, in the same words: once is enough.
+absl::Status AnnotateOnce(const absl::Status& status, const std::string& doing) {
+  return absl::StartsWith(status.message(), doing) ? status : Annotate(status, doing);
 }
 
 std::string DescribeSave(const SaveRequest& request) {
@@ -115,7 +122,7 @@ absl::StatusOr<std::shared_ptr<SaveHandle>> Client::Save(SaveRequest request) {
   if (absl::Status valid = CheckTimeout(request.timeout); !valid.ok()) return valid;
   const SmallContents small(request);
   absl::StatusOr<Admitted> admitted = BeginSave(request, small, save_number);
-  if (!admitted.ok()) return Annotate(admitted.status(), DescribeSave(request));
+  if (!admitted.ok()) return AnnotateOnce(admitted.status(), DescribeSave(request));
 
   const auto handle = std::make_shared<SaveHandle>(
       link_, admitted->connection, SaveHandle::Name{request.job, request.step, admitted->attempt},
@@ -158,6 +165,7 @@ absl::StatusOr<Client::Admitted> Client::BeginSave(const SaveRequest& request,
       link_->CallAsMember(request.job, [&](const Membership& membership) -> absl::Status {
         return BeginSaveIn(membership, request, message, admitted);
       });
+  if (absl::IsCancelled(begun) && admitted.connection != nullptr) GiveUp(request, admitted);
   if (!begun.ok()) return begun;
   if (absl::Status resolved = ResolvePlan(request, admitted); !resolved.ok()) return resolved;
   return admitted;
@@ -186,6 +194,16 @@ absl::Status Client::BeginSaveIn(const Membership& membership, const SaveRequest
     return absl::InternalError("the node asks for a layout that it was given");
   }
   return begun;
+}
+
+// The node may have begun it: the other ranks, and our next save, must not wait for this one.
+void Client::GiveUp(const SaveRequest& request, const Admitted& admitted) {
+  v1::FinishSnapshotRequest finish;
+  finish.set_job(request.job);
+  *finish.mutable_attempt() = admitted.attempt;
+  finish.set_error("save() was interrupted");
+  // The answer is the attempt's error; where the node can't be told, the deadline ends it.
+  admitted.connection->FinishSnapshot(finish, kGiveUpTimeout).IgnoreError();
 }
 
 absl::Status Client::ResolvePlan(const SaveRequest& request, Admitted& admitted) {
@@ -231,10 +249,10 @@ absl::StatusOr<std::unique_ptr<LoadHandle>> Client::Load(LoadRequest request) {
       });
   if (!begun.ok()) {
     const v1::CheckpointSelector& which = request.selector;
-    return Annotate(begun, absl::StrCat("loading ",
-                                        which.latest() ? "the latest checkpoint"
-                                                       : absl::StrCat("step ", which.step()),
-                                        " of job ", Printable(request.job)));
+    return AnnotateOnce(begun, absl::StrCat("loading ",
+                                            which.latest() ? "the latest checkpoint"
+                                                           : absl::StrCat("step ", which.step()),
+                                            " of job ", Printable(request.job)));
   }
   return std::make_unique<LoadHandle>(std::move(connection), std::move(request), std::move(plan),
                                       deadline);

@@ -52,6 +52,10 @@ class Client {
                                                             const v1::CheckpointSelector& selector);
   absl::Status RemoveCheckpoint(const std::string& job, uint64_t step);
 
+  // While on, the calls of other threads that wait (for ranks, a plan or bytes) return
+  // CANCELLED soon, and what they had begun is given up. What was started goes on.
+  void SetInterrupted(bool on) { link_->interrupt().Set(on); }
+
   // Finishes the snapshots that were started and ends the session. What is in the
   // arena becomes durable without us. Later calls are refused. Idempotent.
   void Close();
@@ -85,6 +89,7 @@ class Client {
   absl::Status BeginSaveIn(const Membership& membership, const SaveRequest& request,
                            v1::BeginSaveRequest& message, Admitted& admitted)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  static void GiveUp(const SaveRequest& request, const Admitted& admitted);
   absl::Status ResolvePlan(const SaveRequest& request, Admitted& admitted)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

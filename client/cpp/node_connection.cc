@@ -6,8 +6,10 @@
 
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "ckptd/v1/handle.pb.h"
 #include "ckptd/v1/node.grpc.pb.h"
 #include "client/cpp/fork_guard.h"
@@ -19,6 +21,7 @@ namespace ckptd {
 namespace {
 
 constexpr absl::Duration kHandleSocketTimeout = absl::Seconds(10);
+constexpr absl::Duration kEndLoadTimeout = absl::Seconds(30);
 constexpr char kClientVersion[] = "0.1.0";
 
 absl::Status ExplainNoDaemon(const absl::Status& status, const std::string& socket_dir) {
@@ -58,31 +61,118 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& socket_dir) {
 
 }  // namespace
 
-struct NodeConnection::Rpc {
-  explicit Rpc(const std::shared_ptr<grpc::Channel>& channel)
-      : node(v1::Node::NewStub(channel)), admin(v1::Admin::NewStub(channel)) {}
+struct NodeConnection::Rpc : std::enable_shared_from_this<Rpc> {
+  Rpc(const std::shared_ptr<grpc::Channel>& channel, std::string session_token,
+      std::shared_ptr<Interrupt> interrupter)
+      : node(v1::Node::NewStub(channel)),
+        admin(v1::Admin::NewStub(channel)),
+        token(std::move(session_token)),
+        interrupt(std::move(interrupter)) {}
 
-  // One call of `method`, with the session's token and a deadline.
-  template <typename Stub, typename Request, typename Response>
-  static absl::Status Call(Stub& stub,
-                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
-                                                        Response*),
-                           const std::string& token, const Request& request, Response* response,
-                           absl::Duration timeout) {
-    if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
-    grpc::ClientContext context;
+  // The session's token and a deadline.
+  void Prepare(grpc::ClientContext& context, absl::Duration timeout) const {
     context.AddMetadata(kSessionMetadataKey, token);
     context.set_deadline(
         absl::ToChronoTime(absl::Now() + timeout + absl::Seconds(kDeadlineSlackSeconds)));
+  }
+
+  // One call of `method`, whatever the interrupt says.
+  template <typename Stub, typename Request, typename Response>
+  absl::Status CallThrough(Stub& stub,
+                           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                        Response*),
+                           const Request& request, Response* response, absl::Duration timeout) {
+    if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
+    grpc::ClientContext context;
+    Prepare(context, timeout);
     return FromGrpcStatus((stub.*method)(&context, request, response));
   }
 
+  // One call of `method`, cancelled by the interrupt.
+  template <typename Stub, typename Request, typename Response>
+  absl::Status Call(Stub& stub,
+                    grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response, absl::Duration timeout) {
+    if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
+    grpc::ClientContext context;
+    Prepare(context, timeout);
+    const Interrupt::Wait wait(*interrupt, [&context] { context.TryCancel(); });
+    return FromGrpcStatus((stub.*method)(&context, request, response));
+  }
+
+  absl::Status BeginLoad(const v1::BeginLoadRequest& request, v1::BeginLoadResponse* response,
+                         absl::Duration timeout);
+  void EndLoadUnheard(uint64_t load_id);
+
   const std::unique_ptr<v1::Node::Stub> node;
   const std::unique_ptr<v1::Admin::Stub> admin;
+  const std::string token;
+  const std::shared_ptr<Interrupt> interrupt;
 };
 
+namespace {
+
+// A BeginLoad under way. Its answer brings the load's id, without which nobody could end
+// it: so it is not cancelled, but left behind when the wait for it is interrupted.
+struct PendingBeginLoad {
+  grpc::ClientContext context;
+  v1::BeginLoadRequest request;
+  v1::BeginLoadResponse response;
+  absl::Mutex mutex;
+  bool answered ABSL_GUARDED_BY(mutex) = false;
+  bool interrupted ABSL_GUARDED_BY(mutex) = false;
+  grpc::Status status ABSL_GUARDED_BY(mutex);
+
+  bool over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return answered || interrupted; }
+};
+
+}  // namespace
+
+absl::Status NodeConnection::Rpc::BeginLoad(const v1::BeginLoadRequest& request,
+                                            v1::BeginLoadResponse* response,
+                                            absl::Duration timeout) {
+  if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
+  const auto call = std::make_shared<PendingBeginLoad>();
+  call->request = request;
+  Prepare(call->context, timeout);
+  node->async()->BeginLoad(&call->context, &call->request, &call->response,
+                           [call, self = shared_from_this()](grpc::Status status) {
+                             absl::MutexLock lock(&call->mutex);
+                             if (call->interrupted && status.ok()) {
+                               self->EndLoadUnheard(call->response.load_id());
+                             }
+                             call->status = std::move(status);
+                             call->answered = true;
+                           });
+  const Interrupt::Wait wait(*interrupt, [call] {
+    absl::MutexLock lock(&call->mutex);
+    call->interrupted = !call->answered;
+  });
+  absl::MutexLock lock(&call->mutex);
+  call->mutex.Await(absl::Condition(
+      +[](PendingBeginLoad* c) { return c->over(); }, call.get()));
+  if (call->interrupted) return absl::CancelledError("the load was interrupted");
+  *response = std::move(call->response);
+  return FromGrpcStatus(call->status);
+}
+
+void NodeConnection::Rpc::EndLoadUnheard(uint64_t load_id) {
+  struct Ending {
+    grpc::ClientContext context;
+    v1::EndLoadRequest request;
+    v1::EndLoadResponse response;
+  };
+  const auto ending = std::make_shared<Ending>();
+  ending->request.set_load_id(load_id);
+  ending->request.set_error("the load was interrupted");
+  Prepare(ending->context, kEndLoadTimeout);
+  // Nothing to do about an error: the load also ends with the session.
+  node->async()->EndLoad(&ending->context, &ending->request, &ending->response,
+                         [ending, self = shared_from_this()](grpc::Status) {});
+}
+
 absl::StatusOr<std::shared_ptr<NodeConnection>> NodeConnection::Open(
-    const std::string& socket_dir) {
+    const std::string& socket_dir, std::shared_ptr<Interrupt> interrupt) {
   if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
   MarkForksFromHere();
   absl::StatusOr<UniqueFd> handles =
@@ -91,14 +181,14 @@ absl::StatusOr<std::shared_ptr<NodeConnection>> NodeConnection::Open(
   absl::StatusOr<v1::Welcome> welcome = SayHello(handles->get());
   if (!welcome.ok()) return ExplainNoDaemon(welcome.status(), socket_dir);
   return std::shared_ptr<NodeConnection>(
-      new NodeConnection(*std::move(handles), welcome->session_token(), welcome->instance_id(),
-                         welcome->node(), std::make_unique<Rpc>(OpenChannel(socket_dir))));
+      new NodeConnection(*std::move(handles), welcome->instance_id(), welcome->node(),
+                         std::make_shared<Rpc>(OpenChannel(socket_dir), welcome->session_token(),
+                                               std::move(interrupt))));
 }
 
-NodeConnection::NodeConnection(UniqueFd handles, std::string session_token, std::string instance_id,
-                               std::string node, std::unique_ptr<Rpc> rpc)
-    : session_token_(std::move(session_token)),
-      instance_id_(std::move(instance_id)),
+NodeConnection::NodeConnection(UniqueFd handles, std::string instance_id, std::string node,
+                               std::shared_ptr<Rpc> rpc)
+    : instance_id_(std::move(instance_id)),
       node_(std::move(node)),
       rpc_(std::move(rpc)),
       handles_(std::move(handles)) {}
@@ -133,66 +223,58 @@ absl::StatusOr<std::shared_ptr<const SlabMapping>> NodeConnection::Slab(uint64_t
 
 absl::Status NodeConnection::Join(const v1::JoinRequest& request, v1::JoinResponse* response,
                                   absl::Duration timeout) {
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::Join, session_token_, request, response, timeout);
+  return rpc_->Call(*rpc_->node, &v1::Node::Stub::Join, request, response, timeout);
 }
 
 absl::Status NodeConnection::BeginSave(const v1::BeginSaveRequest& request,
                                        v1::BeginSaveResponse* response, absl::Duration timeout) {
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::BeginSave, session_token_, request, response,
-                   timeout);
+  return rpc_->Call(*rpc_->node, &v1::Node::Stub::BeginSave, request, response, timeout);
 }
 
 absl::Status NodeConnection::FinishSnapshot(const v1::FinishSnapshotRequest& request,
                                             absl::Duration timeout) {
   v1::FinishSnapshotResponse response;
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::FinishSnapshot, session_token_, request, &response,
-                   timeout);
+  return rpc_->CallThrough(*rpc_->node, &v1::Node::Stub::FinishSnapshot, request, &response,
+                           timeout);
 }
 
 absl::Status NodeConnection::WaitSave(const v1::WaitSaveRequest& request, v1::SaveStatus* response,
                                       absl::Duration timeout) {
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::WaitSave, session_token_, request, response,
-                   timeout);
+  return rpc_->CallThrough(*rpc_->node, &v1::Node::Stub::WaitSave, request, response, timeout);
 }
 
 absl::Status NodeConnection::BeginLoad(const v1::BeginLoadRequest& request,
                                        v1::BeginLoadResponse* response, absl::Duration timeout) {
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::BeginLoad, session_token_, request, response,
-                   timeout);
+  return rpc_->BeginLoad(request, response, timeout);
 }
 
 absl::Status NodeConnection::NextWindows(const v1::NextWindowsRequest& request,
                                          v1::NextWindowsResponse* response,
                                          absl::Duration timeout) {
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::NextWindows, session_token_, request, response,
-                   timeout);
+  return rpc_->Call(*rpc_->node, &v1::Node::Stub::NextWindows, request, response, timeout);
 }
 
 absl::Status NodeConnection::EndLoad(const v1::EndLoadRequest& request, absl::Duration timeout) {
   v1::EndLoadResponse response;
-  return Rpc::Call(*rpc_->node, &v1::Node::Stub::EndLoad, session_token_, request, &response,
-                   timeout);
+  return rpc_->CallThrough(*rpc_->node, &v1::Node::Stub::EndLoad, request, &response, timeout);
 }
 
 absl::Status NodeConnection::ListCheckpoints(const v1::ListCheckpointsRequest& request,
                                              v1::ListCheckpointsResponse* response,
                                              absl::Duration timeout) {
-  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::ListCheckpoints, session_token_, request,
-                   response, timeout);
+  return rpc_->Call(*rpc_->admin, &v1::Admin::Stub::ListCheckpoints, request, response, timeout);
 }
 
 absl::Status NodeConnection::ShowCheckpoint(const v1::ShowCheckpointRequest& request,
                                             v1::ShowCheckpointResponse* response,
                                             absl::Duration timeout) {
-  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::ShowCheckpoint, session_token_, request,
-                   response, timeout);
+  return rpc_->Call(*rpc_->admin, &v1::Admin::Stub::ShowCheckpoint, request, response, timeout);
 }
 
 absl::Status NodeConnection::RemoveCheckpoints(const v1::RemoveCheckpointsRequest& request,
                                                v1::RemoveCheckpointsResponse* response,
                                                absl::Duration timeout) {
-  return Rpc::Call(*rpc_->admin, &v1::Admin::Stub::RemoveCheckpoints, session_token_, request,
-                   response, timeout);
+  return rpc_->Call(*rpc_->admin, &v1::Admin::Stub::RemoveCheckpoints, request, response, timeout);
 }
 
 }  // namespace ckptd

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptd/v1/node.pb.h"
+#include "client/cpp/interrupt.h"
 #include "client/cpp/slab_mapping.h"
 #include "proto/rpc/unique_fd.h"
 
@@ -24,11 +25,13 @@ namespace ckptd {
 //
 // Every call waits at most `timeout` for the server's answer, which names who it
 // waited for, and a little longer for the transport. UNAVAILABLE when the daemon
-// is gone, UNAUTHENTICATED when another one has taken its place.
+// is gone, UNAUTHENTICATED when another one has taken its place. CANCELLED when the
+// interrupt is on, except for what ends a save or a load.
 class NodeConnection {
  public:
   // UNAVAILABLE, saying how to start the daemon, when none listens in `socket_dir`.
-  static absl::StatusOr<std::shared_ptr<NodeConnection>> Open(const std::string& socket_dir);
+  static absl::StatusOr<std::shared_ptr<NodeConnection>> Open(const std::string& socket_dir,
+                                                              std::shared_ptr<Interrupt> interrupt);
   ~NodeConnection();
 
   NodeConnection(const NodeConnection&) = delete;
@@ -47,6 +50,7 @@ class NodeConnection {
                                             absl::Duration timeout);
   [[nodiscard]] absl::Status WaitSave(const v1::WaitSaveRequest& request, v1::SaveStatus* response,
                                       absl::Duration timeout);
+  // A load that was interrupted is ended at the node as soon as it has begun there.
   [[nodiscard]] absl::Status BeginLoad(const v1::BeginLoadRequest& request,
                                        v1::BeginLoadResponse* response, absl::Duration timeout);
   [[nodiscard]] absl::Status NextWindows(const v1::NextWindowsRequest& request,
@@ -69,13 +73,12 @@ class NodeConnection {
  private:
   struct Rpc;  // the gRPC channel and stubs
 
-  NodeConnection(UniqueFd handles, std::string session_token, std::string instance_id,
-                 std::string node, std::unique_ptr<Rpc> rpc);
+  NodeConnection(UniqueFd handles, std::string instance_id, std::string node,
+                 std::shared_ptr<Rpc> rpc);
 
-  const std::string session_token_;
   const std::string instance_id_;
   const std::string node_;
-  const std::unique_ptr<Rpc> rpc_;
+  const std::shared_ptr<Rpc> rpc_;
 
   absl::Mutex handles_mutex_;  // one conversation at a time
   const UniqueFd handles_;

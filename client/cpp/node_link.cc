@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<NodeConnection>> NodeLink::Connection() {
   absl::MutexLock lock(&mutex_);
   if (connection_ != nullptr) return connection_;
   absl::StatusOr<std::shared_ptr<NodeConnection>> opened =
-      NodeConnection::Open(options_.socket_dir);
+      NodeConnection::Open(options_.socket_dir, interrupt_);
   if (opened.ok()) connection_ = *opened;
   return opened;
 }
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<NodeConnection>> NodeLink::Reconnect(
   absl::MutexLock lock(&mutex_);
   if (connection_ != nullptr && connection_ != lost) return connection_;
   absl::StatusOr<std::shared_ptr<NodeConnection>> opened =
-      NodeConnection::Open(options_.socket_dir);
+      NodeConnection::Open(options_.socket_dir, interrupt_);
   if (!opened.ok()) return opened.status();
   // A daemon that lives on and only refused the call keeps its session: ending it
   // would fail the saves that run in it.

@@ -45,6 +45,8 @@ class NodeLink {
   explicit NodeLink(ClientOptions options);
 
   const ClientOptions& options() const { return options_; }
+  // Of all its sessions' calls.
+  Interrupt& interrupt() { return *interrupt_; }
 
   // The present session, opened where there is none.
   absl::StatusOr<std::shared_ptr<NodeConnection>> Connection() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -76,6 +78,7 @@ class NodeLink {
 
   const ClientOptions options_;
   const std::string process_nonce_;
+  const std::shared_ptr<Interrupt> interrupt_ = std::make_shared<Interrupt>();
 
   absl::Mutex join_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   absl::flat_hash_map<std::string, Membership> joined_ ABSL_GUARDED_BY(join_mutex_);

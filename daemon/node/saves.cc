@@ -105,7 +105,9 @@ absl::StatusOr<CheckedLayoutPtr> Saves::FindLayout(const WorldView& world,
   {
     absl::MutexLock lock(&mutex_);
     CheckedLayoutPtr known = find();
-    if (known != nullptr || request.layout().empty()) return known;
+    // A rank that has nothing to save has a layout of no bytes.
+    const bool given = !request.layout().empty() || request.fingerprint() == Sha256Of("");
+    if (known != nullptr || !given) return known;
   }
   absl::StatusOr<CheckedLayoutPtr> checked =
       CheckSaveLayout(std::move(*request.mutable_layout()), request.fingerprint());
@@ -290,7 +292,9 @@ void Saves::FinishSnapshot(const SessionPtr& session, const v1::FinishSnapshotRe
   const auto mine = std::find_if(attempt.ranks.begin(), attempt.ranks.end(),
                                  [&](auto& entry) { return entry.second.session == session->id; });
   auto& [rank, part] = *mine;
-  if (attempt.in_flight() && (!part.answered || part.finished)) {
+  // One that gives up need not have been answered.
+  const bool premature = !part.answered && request.error().empty();
+  if (attempt.in_flight() && (premature || part.finished)) {
     return later.Answer(std::move(done),
                         absl::FailedPreconditionError(
                             absl::StrCat("rank ", rank,

@@ -1,6 +1,8 @@
 """Saves and loads of one process through a real `ckptd standalone`."""
 
+import json
 import math
+import random
 import uuid
 
 import pytest
@@ -141,6 +143,154 @@ def test_tied_tensors_are_stored_once_and_load_under_both_names(client, job):
     loaded = {"a": torch.zeros_like(shared), "b": torch.zeros_like(shared)}
     client.load(job, 1, loaded)
     assert torch.equal(loaded["a"], shared) and torch.equal(loaded["b"], shared)
+
+
+def test_a_small_tied_embedding_is_stored_once_and_loads_under_both_names(daemon, client, job):
+    model = torch.nn.Module()
+    model.embedding = torch.nn.Embedding(17, 4)
+    model.head = torch.nn.Linear(4, 17, bias=False)
+    model.head.weight = model.embedding.weight
+    saved = model.state_dict()
+    client.save(job, 1, saved).wait_durable()
+    tensors = json.loads(daemon.ckptctl("show", job, 1, "--json").stdout)["tensors"]
+    assert {t["name"]: t["alias_of"] for t in tensors} == {
+        "embedding.weight": "", "head.weight": "embedding.weight"}
+    assert sum(t["size_bytes"] for t in tensors) == saved["head.weight"].numel() * 4
+    loaded = {name: torch.zeros_like(tensor) for name, tensor in saved.items()}
+    client.load(job, 1, loaded)
+    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
+    assert daemon.ckptctl("verify", job, 1).returncode == 0
+
+
+def test_small_tensors_with_some_memory_in_common_are_stored_apart(client, job):
+    memory = torch.arange(10.0)
+    loaded = {"a": torch.zeros(6), "b": torch.zeros(6), "c": torch.zeros(2, 3)}
+    save_and_load(client, job, {"a": memory[:6], "b": memory[4:], "c": memory[:6].view(2, 3)}, loaded)
+    assert torch.equal(loaded["a"], memory[:6]) and torch.equal(loaded["b"], memory[4:])
+    assert torch.equal(loaded["c"], memory[:6].view(2, 3))
+
+
+def fake_tensor():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(3)
+
+
+def freed_tensor():
+    tensor = torch.ones(3)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+NO_MEMORY = {
+    "meta": (lambda: torch.empty(3, device="meta"), "meta device"),
+    "fake": (fake_tensor, "no memory"),
+    "freed": (freed_tensor, "no memory"),
+    "lazy": (torch.nn.parameter.UninitializedParameter, "not initialized"),
+    "sparse": (lambda: torch.eye(3).to_sparse(), "to_dense"),
+    "quantized": (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "dequantize"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(3), torch.ones(2)]), "nested"),
+    "dtype": (lambda: torch.empty(3, dtype=torch.complex32), "complex32"),
+}
+
+
+@pytest.mark.parametrize("make, why", NO_MEMORY.values(), ids=NO_MEMORY.keys())
+def test_a_tensor_without_plain_memory_is_refused_by_name_and_the_next_save_works(client, job, make, why):
+    tensor = make()
+    with pytest.raises(ckptd.Error, match=f"'model.odd'.*{why}"):
+        client.save(job, 1, {"model": {"odd": tensor}})
+    client.save(job, 1, {"v": 1}).wait_durable()
+    with pytest.raises(ckptd.Error, match=f"'model.odd'.*{why}"):
+        client.load(job, 1, {"model": {"odd": tensor}})
+
+
+@pytest.mark.parametrize(
+    "target", [torch.zeros(2, 1).expand(2, 3), torch.zeros(4).as_strided((2, 3), (1, 1))],
+    ids=["expanded", "overlapping"])
+def test_a_target_whose_elements_share_memory_is_refused_by_name(client, job, target):
+    client.save(job, 1, {"t": torch.arange(6.0).view(2, 3)}).wait_durable()
+    with pytest.raises(ckptd.InvalidArgument, match="'t' can't be loaded into.*share memory"):
+        client.load(job, 1, {"t": target})
+
+
+def test_tensors_that_autograd_knows_are_saved_and_filled_in_place(client, job):
+    derived = torch.arange(3.0, requires_grad=True) * 2
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    version = parameter._version
+    save_and_load(client, job, {"t": derived}, {"t": parameter})
+    assert torch.equal(parameter.detach(), derived.detach())
+    assert parameter.requires_grad and parameter.is_leaf and parameter._version > version
+
+
+def test_optimizer_scheduler_and_random_states_come_back_as_they_were(client, job):
+    numpy = pytest.importorskip("numpy")
+
+    def states(steps, seed):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(model.parameters())
+        scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 3])
+        for _ in range(steps):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            scheduler.step()
+        return {
+            "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(),
+            "torch": torch.Generator().manual_seed(seed).get_state(),
+            "python": random.Random(seed).getstate(),
+            "numpy": numpy.random.default_rng(seed).bit_generator.state,  # 128-bit numbers
+        }
+
+    saved, loaded = states(3, 1), states(1, 2)
+    save_and_load(client, job, saved, loaded)
+    for tensors in zip(saved["optimizer"]["state"][0].values(), loaded["optimizer"]["state"][0].values()):
+        assert torch.equal(*tensors)
+    assert loaded["optimizer"]["param_groups"] == saved["optimizer"]["param_groups"]
+    assert loaded["scheduler"] == saved["scheduler"]
+    assert type(loaded["scheduler"]["milestones"]) is type(saved["scheduler"]["milestones"])
+    assert torch.equal(loaded["torch"], saved["torch"])
+    assert loaded["python"] == saved["python"] and loaded["numpy"] == saved["numpy"]
+
+
+def test_a_state_of_nothing_is_a_checkpoint_too(client, job):
+    save_and_load(client, job, {}, {})
+    assert [checkpoint.tensors for checkpoint in client.checkpoints(job)] == [0]
+
+
+@pytest.mark.parametrize("step", [-1, 2**63, 2**64, 1.0, True, "1", "newest", None])
+def test_a_step_that_is_none_is_refused(client, job, step):
+    with pytest.raises(ckptd.InvalidArgument, match="step="):
+        client.save(job, step, {"v": 1})
+    with pytest.raises(ckptd.InvalidArgument, match='neither "latest" nor'):
+        client.load(job, step, {"v": 1})
+    client.save(job, (1 << 63) - 1, {"v": 1}).wait_durable()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, None, "5"])
+def test_a_timeout_that_is_none_is_refused(client, job, seconds):
+    with pytest.raises(ckptd.InvalidArgument, match="timeout_seconds="):
+        client.save(job, 1, {"v": 1}, timeout_seconds=seconds)
+    with pytest.raises(ckptd.InvalidArgument, match="timeout_seconds="):
+        client.load(job, 1, {"v": 1}, timeout_seconds=seconds)
+
+
+@pytest.mark.parametrize("tags", [{"a": 1}, {1: "a"}, {"": "a"}, ["a"], "a"], ids=repr)
+def test_tags_that_are_none_are_refused(client, job, tags):
+    with pytest.raises(ckptd.InvalidArgument, match="tag"):
+        client.save(job, 1, {"v": 1}, tags=tags)
+
+
+def test_a_closed_client_says_so(daemon, job):
+    client = ckptd.Client(str(daemon.socket_dir), rank=0, world_size=1, run_token=uuid.uuid4().hex)
+    client.close()
+    client.close()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    for call in (lambda: client.save(job, 1, {}), lambda: client.load(job, 1, {}),
+                 lambda: client.checkpoints(job), lambda: client.remove(job, 1),
+                 lambda: client.fence(optimizer)):
+        with pytest.raises(ckptd.FailedPrecondition, match="closed"):
+            call()
 
 
 EVERY_CHARACTER = "".join(map(chr, range(1, 0x250)))

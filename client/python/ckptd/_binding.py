@@ -223,6 +223,7 @@ def _declare(loaded: ctypes.CDLL) -> ctypes.CDLL:
         "ckptd_client_open": (pointer, [ref(ClientOptions), out]),
         "ckptd_client_close": (pointer, [pointer]),
         "ckptd_client_free": (None, [pointer]),
+        "ckptd_client_interrupt": (pointer, [pointer, u32]),
         "ckptd_layout_create": (pointer, [ref(LayoutSpec), out]),
         "ckptd_layout_free": (None, [pointer]),
         "ckptd_save_start": (pointer, [pointer, ref(SaveRequest), out]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
 import time
 import warnings
@@ -16,8 +17,8 @@ from typing import Any
 import torch
 
 from . import _binding as c
-from . import values
-from .errors import Error, InvalidArgument
+from . import interrupts, values
+from .errors import Error, FailedPrecondition, InvalidArgument
 from .fences import Fence, Fences, storage_address
 from .flatten import Flattened, flatten
 from .launcher import socket_dir_from, world_from
@@ -27,6 +28,7 @@ from .saving import Outcomes, SaveHandle, Snapshots
 
 _LARGE_EAGER_BYTES = 64 << 20
 _LARGEST_STEP = (1 << 63) - 1
+_LONGEST_TIMEOUT_SECONDS = 365 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Client:
             self.world.world_size,
             self.world.local_world_size,
             int(reader),
-            float(join_timeout_seconds),
+            _check_seconds("join_timeout_seconds", join_timeout_seconds),
         )
         client = c.pointer()
         c.check(c.library.ckptd_client_open(ctypes.byref(options), ctypes.byref(client)))
@@ -128,6 +130,7 @@ class Client:
         In return its parameters and state are copied in the background. They must change
         only in its ``step()``; a change elsewhere fails the save it would have torn.
         """
+        self._handle()
         return self._fences.add(optimizer, self._wait_at_fence)
 
     def save(
@@ -149,12 +152,16 @@ class Client:
         flight, DeadlineExceeded naming a rank that did not save, and what else went wrong
         before the snapshot.
         """
+        self._handle()
         self._outcomes.tell()
         begun = time.monotonic()
         job_bytes = _job_bytes(job)
         counted = False
+        save = c.pointer()
         try:
-            _check_count("step", step, _LARGEST_STEP)
+            step = _check_count("step", step, _LARGEST_STEP)
+            timeout_seconds = _check_seconds("timeout_seconds", timeout_seconds)
+            checked_tags = _check_tags(tags)
             flat = flatten(state)
             description = describe(flat.tensors.items(), flat.values, saving=True)
             layout = self._layout_of(description)
@@ -162,19 +169,32 @@ class Client:
             number, deferred = self._hold(description)
             self._warn_of_eager(description, deferred)
             counted = True
-            save = self._start(
-                job_bytes, step, description, layout, deferred, encoded, number, overwrite,
-                dict(tags or {}), timeout_seconds, begun
+            self._start(
+                save, job_bytes, step, description, layout, deferred, encoded, number, overwrite,
+                checked_tags, timeout_seconds, begun
             )
         except BaseException:
             # Ranks count their saves alike, also those that came to nothing.
             if not counted:
                 c.check(c.library.ckptd_save_skip(self._handle(), c.string(job_bytes)))
+            elif save:  # interrupted too late: it goes on, and the fence waits for it
+                self._started(save, job, step, number, begun, timeout_seconds)
             else:
                 self._snapshots.drop(number)
             raise
-        now = time.monotonic()
-        handle = SaveHandle(save, job, step, number, begun + timeout_seconds, now - begun)
+        return self._started(save, job, step, number, begun, timeout_seconds)
+
+    def _started(
+        self,
+        save: ctypes.c_void_p,
+        job: str,
+        step: int,
+        number: int,
+        begun: float,
+        timeout_seconds: float,
+    ) -> SaveHandle:
+        stall_seconds = time.monotonic() - begun
+        handle = SaveHandle(save, job, step, number, begun + timeout_seconds, stall_seconds)
         self._outstanding = [h for h in self._outstanding if self._is_copying(h)]
         self._outstanding.append(handle)
         self._outcomes.add(handle)
@@ -230,6 +250,7 @@ class Client:
 
     def _start(
         self,
+        save: ctypes.c_void_p,
         job: bytes,
         step: int,
         description: Description,
@@ -241,7 +262,8 @@ class Client:
         tags: dict[str, str],
         timeout_seconds: float,
         begun: float,
-    ) -> ctypes.c_void_p:
+    ) -> None:
+        """Fills ``save`` in."""
         shard_data, shard_strides = addresses(description.shard_views)
         small_data, small_strides = addresses(description.small_views)
         value_bytes = b"".join(encoded)
@@ -271,11 +293,13 @@ class Client:
             after_copy=self._snapshots.after_copy,
             context=number,
         )
-        save = c.pointer()
-        c.check(
-            c.library.ckptd_save_start(self._handle(), ctypes.byref(request), ctypes.byref(save))
+        interrupts.call(
+            self._handle(),
+            c.library.ckptd_save_start,
+            self._handle(),
+            ctypes.byref(request),
+            ctypes.byref(save),
         )
-        return save
 
     def _wait_at_fence(self) -> None:
         """Until no snapshot reads the caller's memory. Errors stay with their handles."""
@@ -317,16 +341,16 @@ class Client:
         """
         begun = time.monotonic()
         job_bytes = _job_bytes(job)
-        latest = step == "latest"
-        if not latest:
-            _check_count("step", step, _LARGEST_STEP)
+        latest = isinstance(step, str) and step == "latest"
+        number = 0 if latest else _check_count("step", step, _LARGEST_STEP, 'neither "latest" nor ')
+        timeout_seconds = _check_seconds("timeout_seconds", timeout_seconds)
         self._wait_at_fence()  # a snapshot may still read what is to be overwritten
         flat = flatten(state)
         description = describe(flat.tensors.items(), flat.values, saving=False)
         layout = Layout(description)
         request = c.LoadRequest(
             job=c.string(job_bytes),
-            step=0 if latest else int(step),
+            step=number,
             latest=int(latest),
             allow_missing=int(allow_missing),
             allow_extra=int(allow_extra),
@@ -336,13 +360,18 @@ class Client:
             timeout_seconds=float(timeout_seconds),
         )
         load = c.pointer()
-        c.check(
-            c.library.ckptd_load_begin(self._handle(), ctypes.byref(request), ctypes.byref(load))
-        )
         try:
+            interrupts.call(
+                self._handle(),
+                c.library.ckptd_load_begin,
+                self._handle(),
+                ctypes.byref(request),
+                ctypes.byref(load),
+            )
             return self._run_load(load, description, flat, per_rank, begun)
         finally:
-            c.library.ckptd_load_free(load)
+            if load:
+                c.library.ckptd_load_free(load)
 
     def _run_load(
         self,
@@ -352,7 +381,7 @@ class Client:
         per_rank: PerRankRule,
         begun: float,
     ) -> LoadResult:
-        run = LoadRun(load, description)
+        run = LoadRun(self._handle(), load, description)
         flat.replace_values(run.run(per_rank, self.world.world_size))
         return LoadResult(
             step=run.step,
@@ -368,8 +397,12 @@ class Client:
         """The job's committed checkpoints, by step."""
         job_bytes = _job_bytes(job)
         text = c.pointer()
-        c.check(
-            c.library.ckptd_list_checkpoints(self._handle(), c.string(job_bytes), ctypes.byref(text))
+        interrupts.call(
+            self._handle(),
+            c.library.ckptd_list_checkpoints,
+            self._handle(),
+            c.string(job_bytes),
+            ctypes.byref(text),
         )
         listed = json.loads(c.take_text(text.value)).get("checkpoints", [])
         # Protobuf's JSON has 64-bit numbers as text.
@@ -391,9 +424,15 @@ class Client:
 
     def remove(self, job: str, step: int) -> None:
         """Removes a checkpoint. Raises NotFound, listing those that exist."""
-        _check_count("step", step, _LARGEST_STEP)
+        step = _check_count("step", step, _LARGEST_STEP)
         job_bytes = _job_bytes(job)
-        c.check(c.library.ckptd_remove_checkpoint(self._handle(), c.string(job_bytes), step))
+        interrupts.call(
+            self._handle(),
+            c.library.ckptd_remove_checkpoint,
+            self._handle(),
+            c.string(job_bytes),
+            step,
+        )
 
     # ---- end ----
 
@@ -408,7 +447,7 @@ class Client:
 
     def _handle(self) -> ctypes.c_void_p:
         if self._client is None:
-            raise InvalidArgument("the client was closed")
+            raise FailedPrecondition("the client was closed; make a new one")
         return self._client
 
     def __enter__(self) -> Client:
@@ -433,6 +472,29 @@ def _job_bytes(job: str) -> bytes:
     return c.encode_name(job)
 
 
-def _check_count(name: str, number: Any, largest: int) -> None:
-    if type(number) is not int or not 0 <= number <= largest:
-        raise InvalidArgument(f"{name}={number!r} is not a number from 0 to {largest}")
+def _check_count(name: str, number: Any, largest: int, other: str = "") -> int:
+    """The number as an int: NumPy's integers are taken too, bools and floats are not."""
+    try:
+        count = -1 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        count = -1
+    if not 0 <= count <= largest:
+        raise InvalidArgument(f"{name}={number!r} is {other or 'not '}a number from 0 to {largest}")
+    return count
+
+
+def _check_seconds(name: str, seconds: Any) -> float:
+    if isinstance(seconds, (int, float)) and 0 < seconds <= _LONGEST_TIMEOUT_SECONDS:
+        return float(seconds)
+    raise InvalidArgument(f"{name}={seconds!r} is not a number of seconds above 0 and at most a year")
+
+
+def _check_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    if tags is None:
+        return {}
+    if not isinstance(tags, Mapping):
+        raise InvalidArgument(f"tags are a dict of str to str, not a {type(tags).__qualname__}")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not isinstance(value, str) or not key:
+            raise InvalidArgument(f"tag {key!r}: {value!r} is not a name and a str; tags map str to str")
+    return dict(tags)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from . import _binding as c
-from . import values
+from . import interrupts, values
 from .errors import InvalidArgument
 from .layout import DATA_TYPES, Description, addresses, is_lazy
 
@@ -46,7 +46,10 @@ class _Delivery:
 class LoadRun:
     """One load between its plan and its end. Used once, by one thread."""
 
-    def __init__(self, load: ctypes.c_void_p, description: Description) -> None:
+    def __init__(
+        self, client: ctypes.c_void_p, load: ctypes.c_void_p, description: Description
+    ) -> None:
+        self._client = client
         self._load = load
         self._description = description
         plan = c.library.ckptd_load_get_plan(load).contents
@@ -68,10 +71,13 @@ class LoadRun:
             "B", [self._casts.get(i, key[1]) for i, key in enumerate(description.shard_keys)]
         )
         try:
-            c.check(
-                c.library.ckptd_load_run(
-                    self._load, c.address(data), c.address(strides), c.address(types)
-                )
+            interrupts.call(
+                self._client,
+                c.library.ckptd_load_run,
+                self._load,
+                c.address(data),
+                c.address(strides),
+                c.address(types),
             )
             with torch.no_grad():
                 self._fill_from_temporaries(views)

@@ -23,6 +23,8 @@ _SUGGESTIONS = {
     "generator": "; save what it was made from",
     "Generator": "; save its get_state(), which is a tensor",
     "dtype": "; save its str()",
+    "set": "; save a sorted list",
+    "Size": "; save list() of it",
     "device": "; save its str()",
 }
 
@@ -84,8 +86,12 @@ def _refusal(place: str, value: Any) -> str:
     return (
         f"value {place!r} is a {kind.__module__}.{kind.__qualname__}, which can't be encoded; values are "
         "int, float, str, bool, None, bytes, and lists, tuples and dicts of these"
-        + _SUGGESTIONS.get(kind.__name__, "")
+        + ("; save its item()" if _is_numpy_scalar(value) else _SUGGESTIONS.get(kind.__name__, ""))
     )
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item")
 
 
 def _unplain(value: Any, depth: int) -> Any:
