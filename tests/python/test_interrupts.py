@@ -79,8 +79,9 @@ def test_a_save_that_waits_for_another_ranks_plan_can_be_interrupted(daemon, job
         InterruptWhenCalled("ckptd_save_start", patch)
         with pytest.raises(KeyboardInterrupt):
             clients[0].save(job, 2, changed)
-    with pytest.raises(ckptd.Error, match="interrupted|gave"):
-        clients[1].save(job, 2, changed, timeout_seconds=60).wait_durable()
+    # It had reached the node, which was told, or had not: then the deadline names it.
+    with pytest.raises(ckptd.Error, match=r"interrupted|waited for save\(\) of rank 0"):
+        clients[1].save(job, 2, changed, timeout_seconds=3).wait_durable()
     both(clients, lambda client: client.save(job, 2, changed).wait_durable())
     assert daemon.steps(job) == [1, 2]
     for client in clients:
