@@ -3,6 +3,7 @@ the tests that the patch names. They must pass before and fail after."""
 
 import argparse
 import dataclasses
+import enum
 import os
 import pathlib
 import re
@@ -12,7 +13,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TIMEOUT_SECONDS = 600
+BUILD_TIMEOUT_SECONDS = 3600
+TEST_TIMEOUT_SECONDS = 300
 NOT_SOURCES = re.compile(r"build.*|\.git|__pycache__|.*\.egg-info")
 
 
@@ -21,6 +23,13 @@ class NamedTest:
     kind: str    # "cpp" or "pytest"
     target: str  # CMake target, or the pytest id
     case: str    # the Catch2 test case's name; empty for pytest
+
+
+class Outcome(enum.Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    HUNG = "hung"
+    MISSING = "is not there"
 
 
 def parse_tests(patch):
@@ -57,7 +66,7 @@ class ScratchTree:
         self._packages = folder / "build/packages"
         self._environment = dict(os.environ, CCACHE_BASEDIR=str(folder), CCACHE_NOHASHDIR="1",
                                  PYTHONPATH=str(self._packages))
-        self._log = None
+        self._log = ""
 
     def copy(self):
         """Brings the sources to the state of the tree. Files that are alike keep their
@@ -89,27 +98,33 @@ class ScratchTree:
         return self._run([self._python, "-m", "pip", "install", "--quiet", "--no-deps",
                           "--target", str(self._packages), "./client/python"])
 
-    def passes(self, test):
-        """Did the test run and pass? A test that isn't there has not."""
+    def outcome(self, test):
         if test.kind == "pytest":
-            return self._run([self._python, "-m", "pytest", "-q", test.target])
+            return self._outcome([self._python, "-m", "pytest", "-q", test.target],
+                                 ("no tests ran", "ERROR: not found"))
         program = next(iter((self._folder / "build").glob(f"tests/**/{test.target}")), None)
+        if program is None:
+            return Outcome.MISSING
         # A comma separates names in Catch2, brackets are tags: both are escaped.
         case = re.sub(r"([,\[\]\\*])", r"\\\1", test.case)
-        return (program is not None and self._run([str(program), case])
-                and "No test" not in self._log)
+        return self._outcome([str(program), case], ("No test cases matched",))
+
+    def _outcome(self, command, signs_of_absence):
+        try:
+            passed = self._run(command, TEST_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Outcome.HUNG
+        if any(sign in self._log for sign in signs_of_absence):
+            return Outcome.MISSING
+        return Outcome.PASSED if passed else Outcome.FAILED
 
     def last_output(self):
         return self._log
 
-    def _run(self, command):
-        try:
-            process = subprocess.run(command, cwd=self._folder, env=self._environment,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                     errors="replace", timeout=TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._log = f"{shlex.join(command)}: not done within {TIMEOUT_SECONDS} s"
-            return False
+    def _run(self, command, timeout_seconds=BUILD_TIMEOUT_SECONDS):
+        process = subprocess.run(command, cwd=self._folder, env=self._environment,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 errors="replace", timeout=timeout_seconds)
         self._log = process.stdout
         return process.returncode == 0
 
@@ -122,8 +137,9 @@ def problem_of(patch, tests, scratch):
     if not scratch.build(tests):
         return f"does not build:\n{scratch.last_output()[-4000:]}"
     for test in tests:
-        if scratch.passes(test):
-            return f"survives {test.kind} {test.target} {test.case}: nothing guards it"
+        outcome = scratch.outcome(test)
+        if outcome is not Outcome.FAILED:  # one that waits for ever says nothing of why
+            return f"{test.kind} {test.target} {test.case} {outcome.value} instead of failing"
     return None
 
 
@@ -153,7 +169,7 @@ def main():
                    key=lambda test: (test.kind, test.target, test.case))
     if named and not scratch.build(named):
         sys.exit(f"the unchanged tree does not build:\n{scratch.last_output()[-4000:]}")
-    broken = {test for test in named if not scratch.passes(test)}
+    broken = {test for test in named if scratch.outcome(test) is not Outcome.PASSED}
     for patch, tests in tests_of.items():
         unusable = [f"{test.target} {test.case}" for test in tests if test in broken]
         judge(patch.name, f"without the patch these do not pass: {unusable}" if unusable
