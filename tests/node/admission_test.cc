@@ -32,7 +32,7 @@ TEST_CASE("a later ticket gets space only when what an earlier one announced sta
   CHECK(admission.Next().has_value());
 }
 
-TEST_CASE("what is larger than the arena is refused at once, with both numbers and the flag") {
+TEST_CASE("invariant 4: what is larger than the arena is refused at once, with the flag to set") {
   Admission admission({8 * kPage});
   const TicketId ticket = admission.Open("a", "saving step 1 of job a");
   const absl::Status status = admission.Ask(ticket, {{.bytes = 9 * kPage}}).status();
