@@ -52,6 +52,7 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& socket_dir) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(kMaxTrainerMessageBytes);
   arguments.SetMaxReceiveMessageSize(kMaxTrainerMessageBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxAnswerMetadataBytes);
   // A connection of its own, with no back-off left over from an earlier daemon.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");

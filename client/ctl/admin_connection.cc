@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<AdminConnection>> AdminConnection::Open(
 
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxNodeMessageBytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxAnswerMetadataBytes);
   std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(absl::StrCat("unix:", socket_dir, "/", kGrpcSocketName),
                                 grpc::InsecureChannelCredentials(), arguments);

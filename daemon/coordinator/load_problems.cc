@@ -4,9 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/coordinator/names.h"
+#include "proto/rpc/wire.h"
 
 namespace ckptd {
 namespace {
+
+// Of all lists together: whole within an error's message, with room for the words around
+// them (thousands of long names).
+constexpr size_t kMostListBytes = kMaxErrorMessageBytes - (size_t{64} << 10);
 
 struct Heading {
   const char* text;
@@ -53,7 +58,7 @@ absl::Status LoadProblems::ToStatus() const {
     const Heading heading = HeadingOf(kind);
     absl::StrAppend(&text, text.empty() ? "" : "; ", lines.size(), " ", heading.text,
                     *heading.advice == '\0' ? "" : absl::StrCat(" (", heading.advice, ")"), ": ",
-                    JoinProblems(lines, 10'000));
+                    JoinProblems(lines, lines.size(), kMostListBytes / by_kind.size()));
   }
   return absl::FailedPreconditionError(text);
 }

@@ -23,12 +23,17 @@ std::string RanksToString(std::span<const uint32_t> ranks) {
   return text;
 }
 
-std::string JoinProblems(const std::vector<std::string>& problems, size_t limit) {
+std::string JoinProblems(const std::vector<std::string>& problems, size_t limit,
+                         size_t most_bytes) {
   std::string text;
-  for (size_t i = 0; i < problems.size() && i < limit; ++i) {
-    absl::StrAppend(&text, i > 0 ? "; " : "", problems[i]);
+  size_t listed = 0;
+  for (; listed < problems.size() && listed < limit; ++listed) {
+    if (listed > 0 && text.size() + problems[listed].size() > most_bytes) break;
+    absl::StrAppend(&text, listed > 0 ? "; " : "", problems[listed]);
   }
-  if (problems.size() > limit) absl::StrAppend(&text, "; and ", problems.size() - limit, " more");
+  if (listed < problems.size()) {
+    absl::StrAppend(&text, "; ... and ", problems.size() - listed, " more");
+  }
   return text;
 }
 

@@ -19,8 +19,9 @@ inline absl::string_view Abseil(std::string_view text) { return {text.data(), te
 // "rank 3", "ranks 0-2, 7": ascending numbers in, runs merged, at most 20 runs.
 std::string RanksToString(std::span<const uint32_t> ascending_ranks);
 
-// At most `limit` lines, then "and N more".
-std::string JoinProblems(const std::vector<std::string>& problems, size_t limit = 100);
+// At most `limit` problems and about `most_bytes`, then "... and N more".
+std::string JoinProblems(const std::vector<std::string>& problems, size_t limit = 100,
+                         size_t most_bytes = size_t{256} << 10);
 
 // "step 40 of job gpt".
 std::string CheckpointName(std::string_view job, uint64_t step);

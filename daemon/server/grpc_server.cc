@@ -32,6 +32,7 @@ grpc::ChannelArguments ChannelLimits(int max_message_bytes) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(max_message_bytes);
   arguments.SetMaxSendMessageSize(max_message_bytes);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxAnswerMetadataBytes);
   return arguments;
 }
 

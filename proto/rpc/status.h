@@ -10,13 +10,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/support/status.h"
+#include "proto/rpc/wire.h"
 
 namespace ckptd {
+
+// The text, or its beginning and how much was left out: at most `limit` bytes and a short
+// note. Never cuts through a UTF-8 character.
+inline std::string CutText(absl::string_view text, size_t limit) {
+  if (text.size() <= limit) return std::string(text);
+  size_t kept = limit;
+  const auto continues = [&](size_t at) {
+    return (static_cast<unsigned char>(text[at]) >> 6) == 2;
+  };
+  while (kept > 0 && continues(kept)) --kept;
+  return absl::StrCat(text.substr(0, kept), "... and ", text.size() - kept, " more bytes");
+}
 
 // The codes have the same numbers in both.
 inline grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
+                      CutText(status.message(), kMaxErrorMessageBytes));
 }
 
 inline absl::Status FromGrpcStatus(const grpc::Status& status) {

@@ -24,6 +24,13 @@ inline constexpr int kMaxHandlePacketBytes = 4096;
 inline constexpr int kMaxTrainerMessageBytes = 64 << 20;
 inline constexpr int kMaxNodeMessageBytes = 512 << 20;
 
+// An error's message, whole: lists in it are cut below this ("... and N more"). It
+// travels as metadata, where a byte that is no printable ASCII takes three; whoever
+// receives answers (channels, not servers) must allow that much, or gRPC's 8 KB would
+// turn a long error into one that says nothing.
+inline constexpr int kMaxErrorMessageBytes = 1 << 20;
+inline constexpr int kMaxAnswerMetadataBytes = 4 << 20;
+
 // Keepalive of connections between hosts. The server's minimum must be below the
 // client's interval, or the server closes with too_many_pings.
 inline constexpr int kKeepaliveIntervalMilliseconds = 30'000;
