@@ -54,7 +54,8 @@ LoadHandle::LoadHandle(std::shared_ptr<NodeConnection> connection, LoadRequest r
 
 LoadHandle::~LoadHandle() {
   if (InForkedChild()) return;
-  End(absl::CancelledError("the trainer gave the load up"));
+  // The windows also come back when the session ends: nothing to do about an error.
+  End(absl::CancelledError("the trainer gave the load up")).IgnoreError();
 }
 
 std::string LoadHandle::Describe() const {
@@ -69,7 +70,14 @@ absl::Status LoadHandle::Run(std::span<const LoadTarget> targets) {
     status = absl::AbortedError(absl::StrCat("the node daemon went away during the load (",
                                              status.message(), "); load again"));
   }
-  End(status);
+  // The bytes were there until the daemon says here that we still held them: it may have
+  // stopped, or taken back what a process that slept too long did not return.
+  const absl::Status ended = End(status);
+  if (status.ok() && !ended.ok()) {
+    status = absl::AbortedError(
+        absl::StrCat("the node daemon took the bytes back before all were copied (",
+                     ended.message(), "); what was loaded can't be relied on, load again"));
+  }
   return Annotate(status, Describe());
 }
 
@@ -154,14 +162,12 @@ absl::Status LoadHandle::CopySmall(const v1::Window& window, std::span<const std
   return absl::OkStatus();
 }
 
-void LoadHandle::End(const absl::Status& status) {
-  if (ended_) return;
-  ended_ = true;
+absl::Status LoadHandle::End(const absl::Status& status) {
+  if (std::exchange(ended_, true)) return absl::OkStatus();
   v1::EndLoadRequest request;
   request.set_load_id(plan_.load_id());
   if (!status.ok()) request.set_error(std::string(status.message()));
-  // The windows also come back when the session ends: nothing to do about an error.
-  connection_->EndLoad(request, kEndTimeout).IgnoreError();
+  return connection_->EndLoad(request, kEndTimeout);
 }
 
 }  // namespace ckptd

@@ -61,7 +61,8 @@ class LoadHandle {
   absl::Status Scatter(const v1::Window& window, std::span<const LoadTarget> targets);
   absl::Status CopySmall(const v1::Window& window, std::span<const std::byte> bytes,
                          uint64_t element_bytes);
-  void End(const absl::Status& status);
+  // Once: tells the node, which answers an error unless the windows were ours until now.
+  [[nodiscard]] absl::Status End(const absl::Status& status);
   std::string Describe() const;
 
   const std::shared_ptr<NodeConnection> connection_;
