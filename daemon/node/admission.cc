@@ -104,6 +104,10 @@ void Admission::Release(TicketId ticket, std::span<const Extent> extents) {
   ForgetIfDone(ticket);
 }
 
+void Admission::Quarantine(std::span<const Extent> extents) {
+  for (const Extent& extent : extents) allocator_.Quarantine(extent.slab);
+}
+
 void Admission::ForgetIfDone(TicketId ticket) {
   auto it = tickets_.find(ticket);
   if (it == tickets_.end()) return;

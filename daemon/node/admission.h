@@ -54,6 +54,8 @@ class Admission {
   // The next request that can be served now.
   std::optional<Admitted> Next();
   void Release(TicketId ticket, std::span<const Extent> extents);
+  // See ExtentAllocator::Quarantine.
+  void Quarantine(std::span<const Extent> extents);
 
   // "3.0 GiB for saving step 40 of job gpt (e1s3), ..."; the largest first.
   std::string Holders() const;

@@ -54,6 +54,8 @@ v1::Lease ArenaLease::ToProto(uint64_t image_bytes) const {
   return lease;
 }
 
+void ArenaLease::Quarantine() const { arena_.Quarantine(extents_); }
+
 ArenaTicket::~ArenaTicket() { arena_.Complete(id_); }
 
 void ArenaTicket::Expect(uint64_t bytes) {
@@ -192,6 +194,11 @@ void Arena::Release(TicketId ticket, std::span<const Extent> extents) {
   admission_.Release(ticket, extents);
   changed_ = true;
   ReportUse();
+}
+
+void Arena::Quarantine(std::span<const Extent> extents) {
+  absl::MutexLock lock(&mutex_);
+  admission_.Quarantine(extents);
 }
 
 void Arena::Complete(TicketId ticket) {

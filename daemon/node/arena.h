@@ -57,6 +57,10 @@ class ArenaLease {
                   absl::FunctionRef<void(std::span<std::byte>)> run) const;
   void Write(uint64_t offset, absl::string_view content) const;
   v1::Lease ToProto(uint64_t image_bytes) const;
+  // To be called before a lease is given up that a trainer may still read or write: its
+  // slabs serve nobody again before they were made anew, so the trainer touches only
+  // memory that is no longer the arena's.
+  void Quarantine() const;
 
  private:
   friend class Arena;
@@ -143,6 +147,7 @@ class Arena {
         Alarms& alarms, NodeProbe& probe);
 
   void Release(TicketId ticket, std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Quarantine(std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(TicketId ticket) ABSL_LOCKS_EXCLUDED(mutex_);
   void Expire(RequestId request) ABSL_LOCKS_EXCLUDED(mutex_);
   // The arena's thread: expiries and grants, one at a time.

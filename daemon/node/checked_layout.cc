@@ -4,19 +4,18 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "daemon/node/limits.h"
 #include "daemon/node/sha256.h"
 #include "proto/rpc/status.h"
 #include "storage/format/checkpoint_path.h"
+#include "storage/format/text.h"
 
 namespace ckptd {
 namespace {
 
-std::string Printable(absl::string_view name) { return absl::CHexEscape(name.substr(0, 200)); }
-
-absl::StatusOr<DataType> CheckType(int number, absl::string_view name) {
+absl::StatusOr<DataType> CheckType(int number, const std::string& name) {
   std::optional<DataType> type = DataTypeFromNumber(number);
   if (type.has_value()) return *type;
   return absl::InvalidArgumentError(
@@ -84,6 +83,12 @@ absl::Status CheckSmallAliases(const v1::Layout& layout, CheckedLayout& checked)
 }
 
 absl::StatusOr<std::shared_ptr<CheckedLayout>> Check(const v1::Layout& layout) {
+  const size_t entries =
+      size_t{0} + layout.shards_size() + layout.small_tensors_size() + layout.values_size();
+  if (entries > kMostLayoutEntries) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a layout of ", entries, " tensors and values; one rank may have ", kMostLayoutEntries));
+  }
   auto checked = std::make_shared<CheckedLayout>();
   checked->shards.reserve(layout.shards_size());
   for (const v1::Shard& shard : layout.shards()) {

@@ -46,7 +46,7 @@ using CheckedLayoutPtr = std::shared_ptr<const CheckedLayout>;
 
 // INVALID_ARGUMENT, naming the entry, for: bytes that are not the fingerprint's,
 // names that are no names or given twice, unknown types, shapes and boxes that
-// don't fit.
+// don't fit, more than kMostLayoutEntries entries.
 absl::StatusOr<CheckedLayoutPtr> CheckSaveLayout(std::string serialized,
                                                  const std::string& fingerprint);
 // As above; every tensor is a shard.

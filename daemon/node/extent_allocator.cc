@@ -29,7 +29,7 @@ std::vector<uint32_t> ExtentAllocator::Candidates(absl::string_view job) const {
   std::vector<uint32_t> own, fresh, to_renew;
   for (uint32_t i = 0; i < slabs_.size(); ++i) {
     const SlabState& slab = slabs_[i];
-    if (slab.owner == job) {
+    if (slab.owner == job && !slab.quarantined) {
       own.push_back(i);
     } else if (slab.used == 0) {
       (slab.owner.empty() ? fresh : to_renew).push_back(i);
@@ -76,9 +76,10 @@ std::optional<Extent> ExtentAllocator::Take(uint32_t slab, uint64_t at_least, ui
 
 void ExtentAllocator::Claim(uint32_t slab, absl::string_view job, ExtentGrant& grant) {
   SlabState& state = slabs_[slab];
-  if (state.owner == job) return;
+  if (state.owner == job && !state.quarantined) return;
   if (!state.owner.empty()) grant.renewed_slabs.push_back(slab);
   state.owner = std::string(job);
+  state.quarantined = false;
 }
 
 void ExtentAllocator::Free(std::span<const Extent> extents) {

@@ -2,7 +2,8 @@
 //
 // A slab belongs to at most one job at a time. Once it has served a job (its
 // descriptor may be in that job's processes, its bytes are that job's) it can serve
-// another only after it has been made anew; Allocate says which slabs that concerns.
+// another only after it has been made anew; Allocate says which slabs that concerns. The
+// same goes for a slab in quarantine, whoever asks: somebody may still touch its bytes.
 #ifndef CKPTD_DAEMON_NODE_EXTENT_ALLOCATOR_H_
 #define CKPTD_DAEMON_NODE_EXTENT_ALLOCATOR_H_
 
@@ -48,6 +49,9 @@ class ExtentAllocator {
   // Exactly what one Allocate has granted, in any order and portions of blocks.
   void Free(std::span<const Extent> extents);
 
+  // Nothing more is given out of this slab until all of it is free and it is made anew.
+  void Quarantine(uint32_t slab) { slabs_[slab].quarantined = true; }
+
   // The job that the slab serves or served last; empty for a fresh slab.
   const std::string& owner(uint32_t slab) const { return slabs_[slab].owner; }
   uint64_t used_bytes() const { return used_bytes_; }
@@ -59,6 +63,7 @@ class ExtentAllocator {
     uint64_t size = 0;
     uint64_t used = 0;
     std::string owner;
+    bool quarantined = false;
     std::map<uint64_t, uint64_t> free;  // offset -> length, coalesced
   };
 

@@ -17,6 +17,14 @@ const std::map<std::string, std::string>& FileMetadata() {
 
 absl::StatusOr<DataFileLayoutPtr> LayOut(std::vector<DataFilePiece> pieces) {
   absl::StatusOr<DataFileLayout> file = DataFileLayout::Create(std::move(pieces), FileMetadata());
+  if (absl::IsResourceExhausted(file.status())) {
+    // A rank has one image; more files would need one lease each. Such a state is far from
+    // any real one, so it is refused, in words that help.
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the names of the tensors that one rank writes are too many or too long for one data file "
+        "(",
+        file.status().message(), "): save with more ranks, or shorten or stack the tensors"));
+  }
   if (!file.ok()) return file.status();
   return std::make_shared<const DataFileLayout>(*std::move(file));
 }

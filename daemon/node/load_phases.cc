@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/node/extent_allocator.h"
 #include "daemon/node/loads.h"
+#include "storage/format/text.h"
 
 namespace ckptd {
 namespace {
@@ -47,21 +49,15 @@ void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> re
   std::vector<PlannedRead> reads;
   if (status.ok()) {
     plan = std::make_shared<const v1::PlanLoadResponse>(*std::move(response));
+    status = CheckPlaces(*plan);
+  }
+  if (status.ok()) {
     std::map<uint32_t, CheckedLayoutPtr> layouts;
     for (const auto& [rank, part] : load->ranks) layouts[rank] = part.layout;
     absl::StatusOr<std::vector<PlannedRead>> planned =
         PlanReads(*plan, layouts, options_.load_window_bytes);
     status = planned.status();
     if (planned.ok()) reads = *std::move(planned);
-    if (status.ok() && !options_.stores.contains(plan->store())) {
-      status = absl::NotFoundError(absl::StrCat("node ", options_.node_name, " has no store \"",
-                                                plan->store(), "\", where the checkpoint lies"));
-    }
-    for (const v1::DataFile& file : plan->files()) {
-      if (!IsSafeRelativePath(file.path())) {
-        status.Update(absl::InternalError(absl::StrCat("a data file named ", file.path())));
-      }
-    }
   }
   Later later;
   absl::MutexLock lock(&mutex_);
@@ -73,16 +69,33 @@ void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> re
       environment_.file_system, environment_.probe,
       absl::StrCat(options_.stores.at(plan->store()), "/", load->world.job), plan,
       options_.direct_io);
-  for (const PlannedRead& read : load->reads) {
+  CountBytes(*load);
+  RequestSlots(load, later);
+}
+
+absl::Status Loads::CheckPlaces(const v1::PlanLoadResponse& plan) const {
+  if (!options_.stores.contains(plan.store())) {
+    return absl::NotFoundError(absl::StrCat("node ", options_.node_name, " has no store \"",
+                                            plan.store(), "\", where the checkpoint lies"));
+  }
+  for (const v1::DataFile& file : plan.files()) {
+    if (!IsSafeRelativePath(file.path())) {
+      return absl::InternalError(absl::StrCat("a data file named ", Printable(file.path())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Loads::CountBytes(Load& load) {
+  for (const PlannedRead& read : load.reads) {
     for (const ReadPart& part : read.parts) {
       uint32_t last = UINT32_MAX;
       for (const WindowTarget& target : part.targets) {
-        if (target.rank != last) load->ranks.at(target.rank).bytes += part.length;
+        if (target.rank != last) load.ranks.at(target.rank).bytes += part.length;
         last = target.rank;
       }
     }
   }
-  RequestSlots(load, later);
 }
 
 void Loads::RequestSlots(const LoadPtr& load, Later& later) {
@@ -180,9 +193,10 @@ void Loads::ReadFinished(const LoadPtr& load, size_t slot, size_t read,
   Later later;
   absl::MutexLock lock(&mutex_);
   --load->in_flight;
-  load->bytes_read += load->reads[read].length;
+  const PlannedRead& planned = load->reads[read];
+  load->bytes_read += planned.length - (planned.shares_first_block ? kIoAlignmentBytes : 0);
   if (status.ok() && load->error.ok()) {
-    Deliver(load, slot, load->reads[read]);
+    Deliver(load, slot, planned);
   } else {
     load->free_slots.insert(slot);
     if (!status.ok()) Fail(load, status, later);

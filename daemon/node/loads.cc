@@ -1,4 +1,4 @@
-// The trainers' calls and how loads end. Planning and reading are in load_phases.cc.
+// The trainers' calls. Planning and reading are in load_phases.cc, the ends in load_ends.cc.
 #include "daemon/node/loads.h"
 
 #include <algorithm>
@@ -62,12 +62,13 @@ void Loads::BeginLoad(const SessionPtr& session, v1::BeginLoadRequest request,
     status = absl::InvalidArgumentError("which checkpoint to load is not said");
   }
   if (!status.ok()) return std::move(done)(status);
-  absl::StatusOr<WorldView> world = worlds_.Find(*session, request.job(), request.epoch());
-  if (!world.ok()) return std::move(done)(world.status());
   absl::StatusOr<CheckedLayoutPtr> layout = CheckLoadLayout(request.layout());
   if (!layout.ok()) return std::move(done)(layout.status());
   Later later;
   absl::MutexLock lock(&mutex_);
+  // Under the lock: a rank whose process ends from here on is seen by SessionEnded.
+  absl::StatusOr<WorldView> world = worlds_.Find(*session, request.job(), request.epoch());
+  if (!world.ok()) return later.Answer(std::move(done), world.status());
   absl::StatusOr<LoadPtr> load = FindOrCreate(*world, *session, request);
   status = load.status();
   if (status.ok()) status = (*load)->error;
@@ -83,7 +84,10 @@ absl::StatusOr<Loads::LoadPtr> Loads::FindOrCreate(const WorldView& world, const
   const LoadKey key(world.job, world.epoch, request.load_number(),
                     world.epoch == 0 ? session.id : 0);
   if (auto found = loads_.find(key); found != loads_.end()) return found->second;
-  if (stopping_) return absl::UnavailableError("the node daemon is shutting down");
+  if (draining_) {
+    return absl::UnavailableError(
+        absl::StrCat("node ", options_.node_name, " is draining: it takes no new loads"));
+  }
   size_t of_session = 0;
   for (const auto& [id, entry] : by_id_) {
     of_session += entry.first->ranks.at(entry.second).session == session.id ? 1 : 0;
@@ -92,12 +96,7 @@ absl::StatusOr<Loads::LoadPtr> Loads::FindOrCreate(const WorldView& world, const
     return absl::ResourceExhaustedError(
         absl::StrCat("this process has ", of_session, " loads under way, the limit: end one"));
   }
-  for (const WorldMember& member : world.members) {
-    if (member.alive) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("rank ", member.rank, " (process ", member.process_id, ") of job ", world.job,
-                     " has ended: the world is not whole, start the run again"));
-  }
+  if (absl::Status status = CheckWhole(world); !status.ok()) return status;
   auto load = std::make_shared<Load>();
   load->key = key;
   load->world = world;
@@ -105,11 +104,7 @@ absl::StatusOr<Loads::LoadPtr> Loads::FindOrCreate(const WorldView& world, const
   load->options = request.options();
   load->started = environment_.clock.Now();
   load->deadline = load->started + absl::Seconds(request.timeout_seconds());
-  load->alarm = alarms_.At(load->deadline, [this, load] {
-    Later later;
-    absl::MutexLock lock(&mutex_);
-    Fail(load, absl::DeadlineExceededError(DescribeWait(*load)), later);
-  });
+  load->alarm = alarms_.At(load->deadline, [this, load] { DeadlinePassed(load); });
   for (const WorldMember& member : world.members) {
     load->ranks[member.rank].session = member.session;
     load->ranks[member.rank].process_id = member.process_id;
@@ -221,126 +216,6 @@ void Loads::AnswerAllNext(Load& load, Later& later) {
 
 void Loads::GiveBack(Load& load, const ActiveReadPtr& read) {
   if (--read->holders == 0) load.free_slots.insert(read->slot);
-}
-
-void Loads::EndLoad(const SessionPtr& session, const v1::EndLoadRequest& request,
-                    Done<v1::EndLoadResponse> done) {
-  Later later;
-  absl::MutexLock lock(&mutex_);
-  absl::StatusOr<std::pair<LoadPtr, RankLoad*>> found = FindFor(*session, request.load_id());
-  if (!found.ok()) return later.Answer(std::move(done), found.status());
-  const auto& [load, rank] = *found;
-  if (!request.error().empty() && load->error.ok()) {
-    environment_.probe.Warning(
-        absl::StrCat(Describe(*load), ": process ", rank->process_id,
-                     " gave up: ", request.error().substr(0, kLongestErrorBytes)));
-  }
-  EndRank(load, *rank, later);
-  later.Answer(std::move(done), v1::EndLoadResponse());
-}
-
-void Loads::EndRank(const LoadPtr& load, RankLoad& rank, Later& later) {
-  if (std::exchange(rank.ended, true)) return;
-  by_id_.erase(rank.load_id);
-  const absl::Status cancelled = absl::CancelledError("the load was ended");
-  if (rank.begin_done) later.Answer(std::exchange(rank.begin_done, nullptr), cancelled);
-  if (rank.next_done) {
-    alarms_.Cancel(rank.next_alarm);
-    later.Answer(std::exchange(rank.next_done, nullptr), cancelled);
-  }
-  for (auto& [window, read] : std::exchange(rank.ready, {})) GiveBack(*load, read);
-  for (auto& [id, read] : std::exchange(rank.held, {})) GiveBack(*load, read);
-  Pump(load, later);
-  AnswerAllNext(*load, later);
-  ForgetIfOver(load, later);
-}
-
-void Loads::SessionEnded(const Session& session) {
-  Later later;
-  absl::MutexLock lock(&mutex_);
-  std::vector<LoadPtr> all;
-  for (const auto& [key, load] : loads_) all.push_back(load);
-  for (const LoadPtr& load : all) {
-    for (auto& [rank, part] : load->ranks) {
-      if (part.session != session.id || part.ended) continue;
-      if (load->plan == nullptr) {
-        Fail(load,
-             absl::AbortedError(absl::StrCat("rank ", rank, " (process ", part.process_id,
-                                             ") has ended before the load was planned")),
-             later);
-      }
-      EndRank(load, part, later);
-    }
-  }
-}
-
-void Loads::Fail(const LoadPtr& load, const absl::Status& why, Later& later) {
-  if (!load->error.ok() || load->reported) return;
-  load->error = Annotate(why, Describe(*load));
-  environment_.probe.RestoreFailed(why.code());
-  environment_.probe.Warning(load->error.message());
-  for (auto& [rank, part] : load->ranks) {
-    if (part.begin_done) {
-      // It never learns its load id: nothing will come from it.
-      later.Answer(std::exchange(part.begin_done, nullptr), load->error);
-      by_id_.erase(part.load_id);
-      part.ended = true;
-    }
-    if (!part.begun) part.ended = true;
-    for (auto& [window, read] : std::exchange(part.ready, {})) GiveBack(*load, read);
-  }
-  AnswerAllNext(*load, later);
-  Report(*load, later);
-  ForgetIfOver(load, later);
-}
-
-void Loads::Report(Load& load, Later& later) {
-  if (std::exchange(load.reported, true)) return;
-  alarms_.Cancel(load.alarm);
-  const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - load.started);
-  if (load.error.ok()) environment_.probe.RestoreFinished(seconds, load.bytes_read);
-  v1::FinishLoadRequest report;
-  report.set_job(load.world.job);
-  report.set_epoch(load.world.epoch);
-  report.set_load_number(std::get<2>(load.key));
-  report.set_node(options_.node_name);
-  if (load.plan != nullptr) report.set_step(load.plan->step());
-  report.set_bytes_read(load.bytes_read);
-  report.set_seconds(seconds);
-  report.set_error_code(static_cast<int>(load.error.code()));
-  report.set_error_message(std::string(load.error.message()));
-  later.Add([this, report = std::move(report)]() mutable {
-    // For the event log only; nothing depends on the answer.
-    environment_.coordinator.FinishLoad(std::move(report),
-                                        [](absl::StatusOr<v1::FinishLoadResponse>) {});
-  });
-}
-
-void Loads::ForgetIfOver(const LoadPtr& load, Later& later) {
-  const bool over = std::all_of(load->ranks.begin(), load->ranks.end(),
-                                [](const auto& entry) { return entry.second.ended; });
-  if (!over) return;
-  Report(*load, later);
-  if (load->in_flight > 0) return;  // called again when the last read is back
-  load->slots.clear();
-  load->ticket.reset();
-  if (auto found = loads_.find(load->key); found != loads_.end() && found->second == load) {
-    loads_.erase(found);
-  }
-}
-
-void Loads::Stop() {
-  {
-    Later later;
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    std::vector<LoadPtr> all;
-    for (const auto& [key, load] : loads_) all.push_back(load);
-    for (const LoadPtr& load : all) {
-      Fail(load, absl::UnavailableError("the node daemon is shutting down"), later);
-    }
-  }
-  executor_.Stop();
 }
 
 }  // namespace ckptd

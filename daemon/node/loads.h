@@ -29,7 +29,9 @@ namespace ckptd {
 // before it is destroyed.
 //
 // A window's memory is used again only when every rank that was given it has given it back,
-// ended its load or died: a failed load never changes bytes under a rank that copies them.
+// ended its load or died: a failed load never changes bytes under a rank that copies them. A
+// rank that says nothing for kReclaimAfter after the failure loses the load; its windows'
+// memory is taken out of use before others get it, and its EndLoad answers NOT_FOUND.
 class Loads {
  public:
   Loads(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms, CallScope& scope,
@@ -42,6 +44,8 @@ class Loads {
   void EndLoad(const SessionPtr& session, const v1::EndLoadRequest& request,
                Done<v1::EndLoadResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
   void SessionEnded(const Session& session) ABSL_LOCKS_EXCLUDED(mutex_);
+  // New loads are refused with UNAVAILABLE from now on.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
   // Fails what is under way and waits for reads. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -108,6 +112,10 @@ class Loads {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> response)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // That the plan's store and files are such as this node may read.
+  absl::Status CheckPlaces(const v1::PlanLoadResponse& plan) const;
+  // What each rank will be given.
+  static void CountBytes(Load& load);
   void RequestSlots(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerBegins(Load& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Starts reads as long as slots are free.
@@ -127,6 +135,10 @@ class Loads {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const LoadPtr& load, const absl::Status& why, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DeadlinePassed(const LoadPtr& load) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends, after kReclaimAfter, the ranks that have not ended a failed load.
+  void ReclaimLater(const LoadPtr& load);
+  void Reclaim(const LoadPtr& load) ABSL_LOCKS_EXCLUDED(mutex_);
   void ForgetIfOver(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report(Load& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Describe(const Load& load) const;
@@ -146,7 +158,7 @@ class Loads {
   std::map<uint64_t, std::pair<LoadPtr, uint32_t>> by_id_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_load_id_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t next_window_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   Executor executor_;  // last: its threads use the rest
 };
 

@@ -113,6 +113,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(NodeOptions options,
       environment.file_system, final_options.persist_threads, final_options.direct_io);
   parts->worlds = std::make_unique<Worlds>(
       final_options, environment.clock, parts->alarms, environment.coordinator, parts->scope,
+      parts->sessions,
       [raw = parts.get()](const std::string& job) { return raw->saves->Unfinished(job); });
   parts->saves = std::make_unique<Saves>(final_options, environment, parts->alarms, parts->scope,
                                          *parts->worlds, *parts->arena, *parts->persister);
@@ -143,6 +144,8 @@ absl::Status Node::Drain(absl::Time deadline) {
     parts_->persister->SetPaused(false);
     parts_->environment.probe.PersistPaused(false);
   }
+  parts_->worlds->Drain();
+  parts_->loads->Drain();
   return parts_->saves->Drain(deadline);
 }
 

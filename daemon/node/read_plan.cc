@@ -158,7 +158,12 @@ std::vector<PlannedRead> Merge(std::vector<PlacedPart> parts, uint64_t read_byte
     const bool joins = !reads.empty() && reads.back().file == placed.file &&
                        begin <= reads.back().file_offset + reads.back().length + kMergeGapBytes &&
                        end - reads.back().file_offset <= read_bytes;
-    if (!joins) reads.push_back({.file = placed.file, .file_offset = begin});
+    if (!joins) {
+      const bool shares = !reads.empty() && reads.back().file == placed.file &&
+                          begin < reads.back().file_offset + reads.back().length;
+      if (shares) reads.back().shares_last_block = true;
+      reads.push_back({.file = placed.file, .file_offset = begin, .shares_first_block = shares});
+    }
     PlannedRead& read = reads.back();
     read.length = std::max(read.length, end - read.file_offset);
     placed.part.buffer_offset = placed.file_offset - read.file_offset;

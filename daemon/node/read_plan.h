@@ -2,7 +2,8 @@
 //
 // Wanted boxes become whole chunks (so that every byte read can be verified), chunks
 // become windows, and windows that lie close together in a file are read at once.
-// A chunk is read once, however many ranks want some of it.
+// A chunk is read once, however many ranks want some of it, and so is a block in which one
+// read ends and the next begins.
 #ifndef CKPTD_DAEMON_NODE_READ_PLAN_H_
 #define CKPTD_DAEMON_NODE_READ_PLAN_H_
 
@@ -37,6 +38,10 @@ struct PlannedRead {
   uint32_t file = 0;
   uint64_t file_offset = 0;
   uint64_t length = 0;
+  // The first (last) block is also the last (first) of the read before (behind) it:
+  // it is to be read once for both.
+  bool shares_first_block = false;
+  bool shares_last_block = false;
   std::vector<ReadPart> parts;
 };
 

@@ -1,5 +1,7 @@
 #include "daemon/node/reader.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -26,11 +28,48 @@ absl::Status LoadReader::Read(const PlannedRead& read, std::span<std::byte> buff
   absl::StatusOr<std::shared_ptr<ReadableFile>> file = Open(read.file);
   if (!file.ok()) return file.status();
   const std::span<std::byte> bytes = buffer.first(read.length);
-  if (absl::Status status = (*file)->ReadAt(read.file_offset, bytes); !status.ok()) return status;
+  uint64_t begin = 0;
+  uint64_t end = read.length;
+  absl::Status status;
+  if (read.shares_first_block) {
+    status = ReadShared(**file, {read.file, read.file_offset}, bytes.first(kIoAlignmentBytes));
+    begin = kIoAlignmentBytes;
+  }
+  if (status.ok() && read.shares_last_block) {
+    end -= kIoAlignmentBytes;
+    status = ReadShared(**file, {read.file, read.file_offset + end}, bytes.subspan(end));
+  }
+  if (status.ok() && begin < end) {
+    status = (*file)->ReadAt(read.file_offset + begin, bytes.subspan(begin, end - begin));
+  }
+  if (!status.ok()) return status;
   for (const ReadPart& part : read.parts) {
-    absl::Status status = VerifyPart(part, bytes.subspan(part.buffer_offset, part.length));
+    status = VerifyPart(part, bytes.subspan(part.buffer_offset, part.length));
     if (!status.ok()) return status;
   }
+  return absl::OkStatus();
+}
+
+absl::Status LoadReader::ReadShared(const ReadableFile& file, BlockKey key,
+                                    std::span<std::byte> block) {
+  std::shared_ptr<SharedBlock> shared;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::shared_ptr<SharedBlock>& known = shared_blocks_[key];
+    if (known == nullptr) known = std::make_shared<SharedBlock>();
+    shared = known;
+  }
+  {
+    absl::MutexLock lock(&shared->mutex);
+    if (shared->bytes.empty()) {
+      if (absl::Status status = file.ReadAt(key.second, block); !status.ok()) return status;
+      shared->bytes.assign(reinterpret_cast<const char*>(block.data()), block.size());
+      return absl::OkStatus();
+    }
+    memcpy(block.data(), shared->bytes.data(), block.size());
+  }
+  absl::MutexLock lock(&mutex_);
+  shared_blocks_.erase(key);
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -36,6 +37,16 @@ class LoadReader {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // A block in which one read ends and the next begins: whoever comes first reads it,
+  // the other takes it from here.
+  struct SharedBlock {
+    absl::Mutex mutex;
+    std::string bytes ABSL_GUARDED_BY(mutex);  // empty until it was read
+  };
+  using BlockKey = std::pair<uint32_t, uint64_t>;  // file, offset
+
+  [[nodiscard]] absl::Status ReadShared(const ReadableFile& file, BlockKey key,
+                                        std::span<std::byte> block) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<ReadableFile>> Open(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status VerifyPart(const ReadPart& part, std::span<const std::byte> bytes) const;
   std::string Path(uint32_t file) const;
@@ -47,6 +58,8 @@ class LoadReader {
   const bool direct_io_;
   absl::Mutex mutex_;
   std::map<uint32_t, std::shared_ptr<ReadableFile>> files_ ABSL_GUARDED_BY(mutex_);
+  // Those that one of their two readers has had: about as many as reads run side by side.
+  std::map<BlockKey, std::shared_ptr<SharedBlock>> shared_blocks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptd

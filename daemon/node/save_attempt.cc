@@ -56,7 +56,20 @@ bool SaveAttempt::holds_leases() const {
   });
 }
 
+bool SaveAttempt::any_alive() const {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const auto& entry) { return entry.second.alive; });
+}
+
+bool SaveAttempt::waits_for_arena() const {
+  return (tensors_requested && !tensors_leased) ||
+         std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) {
+           return entry.second.small_decided && !entry.second.small_leased;
+         });
+}
+
 uint64_t SaveAttempt::bytes() const {
+  if (!in_flight() && ended_bytes > 0) return ended_bytes;
   uint64_t total = 0;
   if (plan == nullptr) return 0;
   for (const auto& [rank, part] : ranks) {
@@ -68,6 +81,12 @@ uint64_t SaveAttempt::bytes() const {
 std::string SaveAttempt::Describe(const std::string& node) const {
   return absl::StrCat("saving step ", step, " of job ", key.job, " (",
                       AttemptName(key.epoch, key.save_number), ") on node ", node);
+}
+
+std::string SaveAttempt::DescribeHolders() const {
+  return absl::StrCat("rank ", NameRanks(ranks, [](const RankPart& part) {
+                        return part.tensors != nullptr || part.small_lease != nullptr;
+                      }));
 }
 
 std::string SaveAttempt::DescribeWait() const {
@@ -288,6 +307,33 @@ void SaveAttempt::ReleaseLeases() {
     if (may_write) continue;
     part.tensors.reset();
     part.small_lease.reset();
+  }
+}
+
+void SaveAttempt::ReclaimLeases() {
+  for (auto& [rank, part] : ranks) {
+    for (ArenaLeasePtr* lease : {&part.tensors, &part.small_lease}) {
+      if (*lease != nullptr) (*lease)->Quarantine();
+      lease->reset();
+    }
+  }
+}
+
+void SaveAttempt::DropWhatIsOver() {
+  ended_bytes = bytes();
+  earlier_plan.reset();
+  plan.reset();
+  files = {};
+  pieces = {};
+  small = {};
+  small_holders = {};
+  held.clear();
+  tags.clear();
+  for (auto& [rank, part] : ranks) {
+    part.layout.reset();
+    part.small = {};
+    part.small_image = {};
+    part.known_plan_id = {};
   }
 }
 

@@ -130,6 +130,7 @@ struct SaveAttempt {
   absl::Time persist_finished;
   bool commit_sent = false;
   absl::Time ended;
+  uint64_t ended_bytes = 0;  // what bytes() was
 
   bool in_flight() const {
     return phase != v1::SAVE_PHASE_DURABLE && phase != v1::SAVE_PHASE_FAILED;
@@ -137,10 +138,14 @@ struct SaveAttempt {
   bool all_begun() const;
   bool all_finished() const;
   bool holds_leases() const;
+  bool any_alive() const;
+  bool waits_for_arena() const;
   uint64_t bytes() const;
 
   // "saving step 40 of job gpt (e1s3) on node n0"
   std::string Describe(const std::string& node) const;
+  // "rank 3 (process 4711)": who keeps memory of a failed attempt.
+  std::string DescribeHolders() const;
   // Whom the attempt waits for in its present phase.
   std::string DescribeWait() const;
   v1::SaveStatus ToProto() const;
@@ -163,6 +168,11 @@ struct SaveAttempt {
   v1::CommitSaveRequest CommitRequest(const std::string& node, bool with_layouts) const;
   // Gives up memory that nobody writes or reads any more.
   void ReleaseLeases();
+  // Gives up all memory of a failed attempt; what a rank may still write to is taken out
+  // of use first.
+  void ReclaimLeases();
+  // Of an ended attempt only what WaitSave and FinishSnapshot answer is kept.
+  void DropWhatIsOver();
 };
 
 using SaveAttemptPtr = std::shared_ptr<SaveAttempt>;

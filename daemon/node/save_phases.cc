@@ -12,6 +12,28 @@ namespace {
 // Room for a small file's header and paddings, in what a ticket announces.
 constexpr uint64_t kSmallFileSlackBytes = uint64_t{1} << 20;
 
+absl::StatusOr<NodePlanPtr> MakePlan(const std::map<uint32_t, CheckedLayoutPtr>& layouts,
+                                     const v1::PlanSaveResponse& response) {
+  auto plan = std::make_shared<NodePlan>();
+  plan->plan_id = response.plan_id();
+  for (const v1::RankPlan& rank_plan : response.ranks()) {
+    auto layout = layouts.find(rank_plan.rank());
+    if (layout == layouts.end()) {
+      return absl::InternalError(absl::StrCat("the coordinator's plan names rank ",
+                                              rank_plan.rank(), ", which is not of this node"));
+    }
+    absl::StatusOr<TensorImagePtr> image = LayOutTensors(*layout->second, rank_plan);
+    if (!image.ok()) return image.status();
+    plan->images[rank_plan.rank()] = *std::move(image);
+  }
+  for (const auto& [rank, layout] : layouts) {
+    plan->fingerprints[rank] = layout->fingerprint;
+    // A rank without pieces may be left out.
+    if (!plan->images.contains(rank)) plan->images[rank] = std::make_shared<TensorImage>();
+  }
+  return NodePlanPtr(std::move(plan));
+}
+
 }  // namespace
 
 void Saves::Advance(const SaveAttemptPtr& attempt, Later& later) {
@@ -67,100 +89,75 @@ void Saves::AdvancePlan(const SaveAttemptPtr& attempt, Later& later) {
   for (v1::RankLayout& layout : attempt->RankLayouts(true)) {
     *request.add_ranks() = std::move(layout);
   }
-  later.Add([this, attempt, request = std::move(request)]() mutable {
+  std::map<uint32_t, CheckedLayoutPtr> layouts;
+  for (const auto& [rank, part] : attempt->ranks) layouts[rank] = part.layout;
+  later.Add([this, attempt, layouts = std::move(layouts), request = std::move(request)]() mutable {
     environment_.coordinator.PlanSave(
-        std::move(request),
-        scope_.Wrap([this, attempt](absl::StatusOr<v1::PlanSaveResponse> response) {
-          Planned(attempt, std::move(response));
+        std::move(request), scope_.Wrap([this, attempt, layouts = std::move(layouts)](
+                                            absl::StatusOr<v1::PlanSaveResponse> response) {
+          if (!response.ok()) return Planned(attempt, response.status(), ToldBy::kCoordinator);
+          // Laying out a large plan takes a while: not under the lock.
+          Planned(attempt, MakePlan(layouts, *response), ToldBy::kUs);
         }));
   });
 }
 
-void Saves::Planned(const SaveAttemptPtr& attempt, absl::StatusOr<v1::PlanSaveResponse> response) {
-  // Laying out a large plan takes a while: not under the lock. The attempt's layouts
-  // don't change any more.
-  absl::StatusOr<NodePlanPtr> plan = response.ok()
-                                         ? MakePlan(*attempt, *response)
-                                         : absl::StatusOr<NodePlanPtr>(response.status());
+void Saves::Planned(const SaveAttemptPtr& attempt, absl::StatusOr<NodePlanPtr> plan,
+                    ToldBy told_by) {
   Later later;
   absl::MutexLock lock(&mutex_);
   if (!attempt->in_flight()) return;
-  if (!plan.ok()) {
-    return Fail(attempt, Annotate(plan.status(), "planning"),
-                response.ok() ? ToldBy::kUs : ToldBy::kCoordinator, later);
-  }
+  if (!plan.ok()) return Fail(attempt, Annotate(plan.status(), "planning"), told_by, later);
   attempt->plan = *std::move(plan);
-  auto memory = memory_.find({attempt->key.job, attempt->key.epoch});
-  if (memory != memory_.end()) memory->second.plan = attempt->plan;
+  memory_.SetPlan(attempt->key.job, attempt->key.epoch, attempt->plan);
   Advance(attempt, later);
 }
 
-absl::StatusOr<NodePlanPtr> Saves::MakePlan(const SaveAttempt& attempt,
-                                            const v1::PlanSaveResponse& response) const {
-  auto plan = std::make_shared<NodePlan>();
-  plan->plan_id = response.plan_id();
-  for (const auto& [rank, part] : attempt.ranks) {
-    plan->fingerprints[rank] = part.layout->fingerprint;
-  }
-  for (const v1::RankPlan& rank_plan : response.ranks()) {
-    auto part = attempt.ranks.find(rank_plan.rank());
-    if (part == attempt.ranks.end()) {
-      return absl::InternalError(absl::StrCat("the coordinator's plan names rank ",
-                                              rank_plan.rank(), ", which is not of this node"));
-    }
-    absl::StatusOr<TensorImagePtr> image = LayOutTensors(*part->second.layout, rank_plan);
-    if (!image.ok()) return image.status();
-    plan->images[rank_plan.rank()] = *std::move(image);
-  }
-  // A rank without pieces may be left out.
-  for (const auto& [rank, part] : attempt.ranks) {
-    if (!plan->images.contains(rank)) plan->images[rank] = std::make_shared<TensorImage>();
-  }
-  return NodePlanPtr(std::move(plan));
-}
-
 void Saves::AdvanceLeases(const SaveAttemptPtr& attempt, Later& later) {
-  if (!attempt->tensors_requested) {
-    attempt->tensors_requested = true;
-    uint64_t expected = 0;
-    std::vector<ExtentAsk> asks;
-    std::vector<uint32_t> ranks;
-    for (const auto& [rank, part] : attempt->ranks) {
-      uint64_t small_bytes = 0;
-      for (const v1::SmallContent& content : part.small) small_bytes += content.size_bytes();
-      expected += small_bytes + kSmallFileSlackBytes;
-      const uint64_t bytes = attempt->plan->images.at(rank)->image_bytes();
-      if (bytes == 0) continue;
-      expected += RoundUp(bytes, kExtentAlignmentBytes);
-      asks.push_back({.bytes = bytes});
-      ranks.push_back(rank);
-    }
-    if (asks.empty()) {
-      attempt->tensors_leased = true;
-    } else {
-      attempt->ticket->Expect(std::min(expected, arena_.total_bytes()));
-      later.Add([this, attempt, ticket = attempt->ticket, asks, ranks,
-                 deadline = attempt->deadline]() mutable {
-        auto leased = [this, attempt,
-                       ranks](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) mutable {
-          Later after;
-          absl::MutexLock lock(&mutex_);
-          if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
-          if (!attempt->in_flight()) return;
-          for (size_t i = 0; i < ranks.size(); ++i) {
-            attempt->ranks.at(ranks[i]).tensors = std::move((*leases)[i]);
-          }
-          attempt->tensors_leased = true;
-          Advance(attempt, after);
-        };
-        arena_.Acquire(std::move(ticket), std::move(asks), deadline, std::move(leased));
-      });
-    }
-  }
+  if (!std::exchange(attempt->tensors_requested, true)) LeaseTensors(attempt, later);
   if (!attempt->tensors_leased) return;
   for (auto& [rank, part] : attempt->ranks) {
-    if (part.begun && !part.small_decided) LeaseSmall(attempt, rank, later);
+    if (!part.begun || part.small_decided) continue;
+    LeaseSmall(attempt, rank, later);
+    if (!attempt->in_flight()) return;  // it was too much
   }
+}
+
+void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
+  uint64_t expected = 0;
+  std::vector<ExtentAsk> asks;
+  std::vector<uint32_t> ranks;
+  for (const auto& [rank, part] : attempt->ranks) {
+    uint64_t small_bytes = 0;
+    for (const v1::SmallContent& content : part.small) small_bytes += content.size_bytes();
+    expected += small_bytes + kSmallFileSlackBytes;
+    const uint64_t bytes = attempt->plan->images.at(rank)->image_bytes();
+    if (bytes == 0) continue;
+    expected += std::min(RoundUp(bytes, kExtentAlignmentBytes), arena_.total_bytes());
+    asks.push_back({.bytes = bytes});
+    ranks.push_back(rank);
+  }
+  if (asks.empty()) {
+    attempt->tensors_leased = true;
+    return;
+  }
+  attempt->ticket->Expect(std::min(expected, arena_.total_bytes()));
+  auto leased = [this, attempt, ranks = std::move(ranks)](
+                    absl::StatusOr<std::vector<ArenaLeasePtr>> leases) mutable {
+    Later after;
+    absl::MutexLock lock(&mutex_);
+    if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, after);
+    if (!attempt->in_flight()) return;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      attempt->ranks.at(ranks[i]).tensors = std::move((*leases)[i]);
+    }
+    attempt->tensors_leased = true;
+    Advance(attempt, after);
+  };
+  later.Add([this, ticket = attempt->ticket, asks = std::move(asks), deadline = attempt->deadline,
+             leased = std::move(leased)]() mutable {
+    arena_.Acquire(std::move(ticket), std::move(asks), deadline, std::move(leased));
+  });
 }
 
 void Saves::LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
@@ -269,6 +266,8 @@ void Saves::ReportStaged(const SaveAttemptPtr& attempt, Later& later) {
           }
           Later after;
           absl::MutexLock lock(&mutex_);
+          // Once the commit was asked for, its answer says whether the files are named.
+          if (attempt->commit_sent) return;
           Fail(attempt, response.status(), ToldBy::kCoordinator, after);
         }));
   });
@@ -293,9 +292,8 @@ void Saves::Committed(const SaveAttemptPtr& attempt,
   absl::MutexLock lock(&mutex_);
   if (!attempt->in_flight()) return;
   if (!response.ok()) {
-    auto memory = memory_.find({attempt->key.job, attempt->key.epoch});
     // Another node may have changed its layout: the next save plans anew.
-    if (memory != memory_.end()) memory->second.plan.reset();
+    memory_.ForgetPlan(attempt->key.job, attempt->key.epoch);
     return Fail(attempt, Annotate(response.status(), "committing"), ToldBy::kCoordinator, later);
   }
   if (response->need_layouts()) return Commit(attempt, /*with_layouts=*/true, later);

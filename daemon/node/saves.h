@@ -5,9 +5,7 @@
 
 #include <deque>
 #include <map>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +19,7 @@
 #include "daemon/node/node_options.h"
 #include "daemon/node/persist.h"
 #include "daemon/node/save_attempt.h"
+#include "daemon/node/save_memory.h"
 #include "daemon/node/session.h"
 #include "daemon/node/worlds.h"
 
@@ -31,7 +30,8 @@ namespace ckptd {
 //
 // What a failed attempt leaves: its files are removed (unless the coordinator may have
 // committed it: then they are left to its collection), its memory is free as soon as no
-// trainer writes there any more, its error can be asked for with WaitSave.
+// trainer writes there any more (kReclaimAfter at the latest), its error can be asked for with
+// WaitSave while a rank that took part lives.
 class Saves {
  public:
   Saves(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms, CallScope& scope,
@@ -56,33 +56,29 @@ class Saves {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What is remembered of a world's saves, from one save to the next.
-  struct WorldMemory {
-    NodePlanPtr plan;
-    std::map<uint32_t, std::deque<CheckedLayoutPtr>> layouts;  // newest first
-    std::map<uint32_t, uint64_t> last_save_number;
-    std::set<SessionId> sessions;
-  };
-  using WorldKey = std::pair<std::string, uint64_t>;  // job, epoch
+  // Who says that an attempt has failed: what the coordinator says, it knows.
+  enum class ToldBy { kUs, kCoordinator };
 
   // ---- BeginSave, step by step ----
-  absl::StatusOr<CheckedLayoutPtr> FindLayout(const WorldView& world, v1::BeginSaveRequest& request)
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  void Begin(const SessionPtr& session, const WorldView& world, const CheckedLayoutPtr& layout,
-             v1::BeginSaveRequest request, Done<v1::BeginSaveResponse> done)
+  // The layout of the request, kept; null when the client must send it.
+  absl::StatusOr<CheckedLayoutPtr> FindLayout(const Session& session, const WorldView& world,
+                                              v1::BeginSaveRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // A step that may be committed already: asks the coordinator, then begins or refuses.
-  void AskIfCommitted(const SessionPtr& session, const WorldView& world,
-                      const CheckedLayoutPtr& layout, v1::BeginSaveRequest request,
-                      Done<v1::BeginSaveResponse> done);
+  void AskIfCommitted(const SessionPtr& session, const CheckedLayoutPtr& layout,
+                      v1::BeginSaveRequest request, Done<v1::BeginSaveResponse> done);
+  void Begin(const SessionPtr& session, const CheckedLayoutPtr& layout,
+             v1::BeginSaveRequest request, Done<v1::BeginSaveResponse> done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of an attempt in flight.
   absl::StatusOr<SaveAttemptPtr> FindOrCreate(const WorldView& world,
                                               const v1::BeginSaveRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNewAttempt(const WorldView& world, const v1::BeginSaveRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddRank(SaveAttempt& attempt, const WorldView& world, const CheckedLayoutPtr& layout,
-                       v1::BeginSaveRequest& request, Done<v1::BeginSaveResponse>& done)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddRank(SaveAttempt& attempt, const Session& session, const WorldView& world,
+                       const CheckedLayoutPtr& layout, v1::BeginSaveRequest& request,
+                       Done<v1::BeginSaveResponse>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // ---- the way of an attempt ----
   // Does whatever the attempt's state now allows; called after each change.
@@ -91,14 +87,14 @@ class Saves {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AdvanceLeases(const SaveAttemptPtr& attempt, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaseTensors(const SaveAttemptPtr& attempt, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Planned(const SaveAttemptPtr& attempt, absl::StatusOr<v1::PlanSaveResponse> response)
+  void Planned(const SaveAttemptPtr& attempt, absl::StatusOr<NodePlanPtr> plan, ToldBy told_by)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<NodePlanPtr> MakePlan(const SaveAttempt& attempt,
-                                       const v1::PlanSaveResponse& response) const;
   void PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,
@@ -111,12 +107,18 @@ class Saves {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ---- ends ----
-  enum class ToldBy { kUs, kCoordinator };
   void Fail(const SaveAttemptPtr& attempt, const absl::Status& why, ToldBy told_by, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether no manifest can name this attempt's files.
+  static bool FilesAreOurs(const SaveAttempt& attempt, const absl::Status& why, ToldBy told_by);
   void SetPhase(SaveAttempt& attempt, v1::SavePhase phase, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ended(const SaveAttemptPtr& attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes back what ranks of an ended attempt still hold after kReclaimAfter.
+  void ReclaimLater(const SaveAttemptPtr& attempt);
+  // Drops ended attempts of a job that nobody can ask about, and the oldest beyond
+  // kRememberedAttempts. One whose memory a trainer may still write to is kept.
+  void ForgetEnded(const std::string& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DeadlinePassed(const SaveAttemptPtr& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void WaiterExpired(const SaveAttemptPtr& attempt, uint64_t id) ABSL_LOCKS_EXCLUDED(mutex_);
   // The attempt and the caller's part in it.
@@ -134,7 +136,7 @@ class Saves {
   Persister& persister_;
 
   mutable absl::Mutex mutex_;
-  std::map<WorldKey, WorldMemory> memory_ ABSL_GUARDED_BY(mutex_);
+  SaveMemory memory_ ABSL_GUARDED_BY(mutex_);
   std::map<AttemptKey, SaveAttemptPtr> attempts_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::deque<AttemptKey>> ended_
       ABSL_GUARDED_BY(mutex_);  // by job, oldest first

@@ -1,3 +1,4 @@
+// How ranks join. Who is in which world is in world_members.cc.
 #include "daemon/node/worlds.h"
 
 #include <algorithm>
@@ -20,12 +21,14 @@ constexpr absl::Duration kLongestHoldBack = absl::Seconds(2);
 }  // namespace
 
 Worlds::Worlds(const NodeOptions& options, const Clock& clock, Alarms& alarms,
-               CoordinatorClient& coordinator, CallScope& scope, UnfinishedAttempts unfinished)
+               CoordinatorClient& coordinator, CallScope& scope, const Sessions& sessions,
+               UnfinishedAttempts unfinished)
     : options_(options),
       clock_(clock),
       alarms_(alarms),
       coordinator_(coordinator),
       scope_(scope),
+      sessions_(sessions),
       unfinished_(std::move(unfinished)) {}
 
 absl::Status Worlds::Check(const v1::JoinRequest& request) const {
@@ -60,13 +63,43 @@ void Worlds::Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResp
                      session->user_id, session->group_id, request.reader() ? session->id : 0);
   Later later;
   absl::MutexLock lock(&mutex_);
-  if (stopping_) {
-    return later.Answer(std::move(done),
-                        absl::UnavailableError("the node daemon is shutting down"));
+  if (absl::Status status = MayJoin(*session, request); !status.ok()) {
+    return later.Answer(std::move(done), status);
   }
   Collect(key,
           {.session = std::move(session), .request = std::move(request), .done = std::move(done)},
           later);
+}
+
+absl::Status Worlds::MayJoin(const Session& session, const v1::JoinRequest& request) const {
+  if (draining_) return absl::UnavailableError("the node daemon is shutting down");
+  // Under the lock: a session that ends from here on is seen by SessionEnded.
+  if (absl::Status alive = sessions_.Find(session.token).status(); !alive.ok()) return alive;
+  size_t worlds = 0;
+  for (const auto& [key, group] : groups_) {
+    for (const Joiner& joiner : group.collecting) worlds += joiner.session->id == session.id;
+    for (const std::shared_ptr<Call>& call : group.calls) {
+      for (const Joiner& joiner : call->joiners) worlds += joiner.session->id == session.id;
+    }
+  }
+  for (const auto& [name, job] : jobs_) {
+    for (const auto& [key, world] : job.worlds) {
+      for (const auto& [rank, member] : world.members) {
+        if (member.session != session.id) continue;
+        ++worlds;
+        if (name == request.job() && rank != request.rank() && !request.reader() &&
+            key.first == job.newest_epoch) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("process ", session.process_id, " is rank ", rank, " of job ", name,
+                           " already; rank ", request.rank(), " is another process's"));
+        }
+      }
+    }
+  }
+  if (worlds < kMostWorldsPerSession) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("process ", session.process_id, " is in ", worlds,
+                   " jobs' worlds, the limit: use another process for more"));
 }
 
 void Worlds::Collect(const GroupKey& key, Joiner joiner, Later& later) {
@@ -198,72 +231,46 @@ void Worlds::Flush(const GroupKey& key, bool force, Later& later) {
   if (calls.empty() && found->second.collecting.empty()) groups_.erase(found);
 }
 
-void Worlds::Register(const Joiner& joiner, const v1::JoinWorldResponse& answer) {
-  const v1::JoinRequest& request = joiner.request;
-  if (!joiner.alive) return;
-  Job& job = jobs_[request.job()];
-  const uint64_t epoch = answer.epoch();
-  if (epoch > job.newest_epoch) {
-    job.newest_epoch = epoch;
-    for (auto it = job.worlds.begin(); it != job.worlds.end();) {
-      const bool superseded = it->first.first != 0 && it->first.first < epoch;
-      it = superseded ? job.worlds.erase(it) : std::next(it);
-    }
-  }
-  // Of an older epoch: remembered for nothing, it will be refused anyway.
-  if (epoch != 0 && epoch < job.newest_epoch) return;
-  World& world = job.worlds[{epoch, epoch == 0 ? joiner.session->id : 0}];
-  world.store = request.store();
-  world.world_size = request.world_size();
-  world.owner = {joiner.session->user_id, joiner.session->group_id};
-  world.members[request.rank()] = {.rank = request.rank(),
-                                   .session = joiner.session->id,
-                                   .process_id = joiner.session->process_id};
-  job.committed_steps.clear();
-  job.committed_steps.insert(answer.committed_steps().begin(), answer.committed_steps().end());
-}
-
 void Worlds::SessionEnded(const Session& session) {
   Later later;
   absl::MutexLock lock(&mutex_);
   std::vector<GroupKey> touched;
   for (auto& [key, group] : groups_) {
     touched.push_back(key);
-    for (auto it = group.collecting.begin(); it != group.collecting.end();) {
-      if (it->session->id != session.id) {
-        ++it;
-        continue;
-      }
-      alarms_.Cancel(it->alarm);
-      later.Answer(std::move(it->done), absl::CancelledError("the process has ended"));
-      it = group.collecting.erase(it);
-    }
-    for (const std::shared_ptr<Call>& call : group.calls) {
-      for (Joiner& joiner : call->joiners) {
-        if (!joiner.alive || joiner.session->id != session.id) continue;
-        joiner.alive = false;
-        later.Answer(std::move(joiner.done), absl::CancelledError("the process has ended"));
-      }
-    }
+    EndJoiners(group, session.id, later);
   }
   for (const GroupKey& key : touched) Flush(key, /*force=*/false, later);
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    for (auto it = job->second.worlds.begin(); it != job->second.worlds.end();) {
-      bool any_alive = false;
-      for (auto& [rank, member] : it->second.members) {
-        if (member.session == session.id) member.alive = false;
-        any_alive |= member.alive;
-      }
-      it = any_alive ? std::next(it) : job->second.worlds.erase(it);
+  EndMembers(session.id);
+}
+
+void Worlds::EndJoiners(Group& group, SessionId session, Later& later) {
+  const absl::Status ended = absl::CancelledError("the process has ended");
+  for (auto it = group.collecting.begin(); it != group.collecting.end();) {
+    if (it->session->id != session) {
+      ++it;
+      continue;
     }
-    job = job->second.worlds.empty() ? jobs_.erase(job) : std::next(job);
+    alarms_.Cancel(it->alarm);
+    later.Answer(std::move(it->done), ended);
+    it = group.collecting.erase(it);
   }
+  for (const std::shared_ptr<Call>& call : group.calls) {
+    for (Joiner& joiner : call->joiners) {
+      if (joiner.session->id != session || !std::exchange(joiner.alive, false)) continue;
+      later.Answer(std::move(joiner.done), ended);
+    }
+  }
+}
+
+void Worlds::Drain() {
+  absl::MutexLock lock(&mutex_);
+  draining_ = true;
 }
 
 void Worlds::Stop() {
   Later later;
   absl::MutexLock lock(&mutex_);
-  stopping_ = true;
+  draining_ = true;
   const absl::Status status = absl::UnavailableError("the node daemon is shutting down");
   for (auto& [key, group] : groups_) {
     for (Joiner& joiner : group.collecting) {
@@ -277,82 +284,6 @@ void Worlds::Stop() {
     }
   }
   groups_.clear();
-}
-
-absl::StatusOr<WorldView> Worlds::Find(const Session& session, const std::string& job,
-                                       uint64_t epoch) const {
-  absl::MutexLock lock(&mutex_);
-  auto found = jobs_.find(job);
-  const std::pair<uint64_t, SessionId> key(epoch, epoch == 0 ? session.id : 0);
-  if (found != jobs_.end() && epoch != 0 && epoch < found->second.newest_epoch) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "epoch ", epoch, " of job ", job, " is over: epoch ", found->second.newest_epoch,
-        " has begun; this process is left over from an older run"));
-  }
-  if (found != jobs_.end()) {
-    if (auto world = found->second.worlds.find(key); world != found->second.worlds.end()) {
-      WorldView view{.job = job,
-                     .store = world->second.store,
-                     .epoch = epoch,
-                     .world_size = world->second.world_size,
-                     .owner = world->second.owner};
-      bool is_member = false;
-      for (const auto& [rank, member] : world->second.members) {
-        view.members.push_back(member);
-        if (member.session != session.id) continue;
-        is_member = true;
-        view.rank = rank;
-      }
-      if (is_member) return view;
-    }
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("process ", session.process_id, " has not joined epoch ", epoch, " of job ",
-                   job.substr(0, 128), " on node ", options_.node_name, ": join first"));
-}
-
-bool Worlds::HasJoined(SessionId session, const std::string& job) const {
-  absl::MutexLock lock(&mutex_);
-  auto found = jobs_.find(job);
-  if (found == jobs_.end()) return false;
-  for (const auto& [key, world] : found->second.worlds) {
-    for (const auto& [rank, member] : world.members) {
-      if (member.session == session && member.alive) return true;
-    }
-  }
-  return false;
-}
-
-bool Worlds::IsCommitted(const std::string& job, uint64_t step) const {
-  absl::MutexLock lock(&mutex_);
-  auto found = jobs_.find(job);
-  return found != jobs_.end() && found->second.committed_steps.contains(step);
-}
-
-void Worlds::SetCommitted(const std::string& job, uint64_t step, bool committed) {
-  absl::MutexLock lock(&mutex_);
-  auto found = jobs_.find(job);
-  if (found == jobs_.end()) return;
-  if (committed) {
-    found->second.committed_steps.insert(step);
-  } else {
-    found->second.committed_steps.erase(step);
-  }
-}
-
-void Worlds::Describe(SessionId session, v1::SessionStatus& status) const {
-  absl::MutexLock lock(&mutex_);
-  for (const auto& [name, job] : jobs_) {
-    for (const auto& [key, world] : job.worlds) {
-      for (const auto& [rank, member] : world.members) {
-        if (member.session != session) continue;
-        status.set_job(name);
-        status.set_rank(rank);
-        status.set_epoch(key.first);
-        status.set_copy_path("host lease");
-      }
-    }
-  }
 }
 
 }  // namespace ckptd

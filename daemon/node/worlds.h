@@ -24,6 +24,7 @@
 #include "daemon/node/coordinator_client.h"
 #include "daemon/node/node_options.h"
 #include "daemon/node/session.h"
+#include "daemon/node/sessions.h"
 #include "daemon/runtime/done.h"
 
 namespace ckptd {
@@ -46,6 +47,10 @@ struct WorldView {
   uint32_t rank = 0;                 // the caller's
 };
 
+// FAILED_PRECONDITION, naming it, when a rank of this node has ended: nothing may begin
+// that would wait for it.
+[[nodiscard]] absl::Status CheckWhole(const WorldView& world);
+
 // Thread-safe.
 class Worlds {
  public:
@@ -54,12 +59,15 @@ class Worlds {
       std::function<std::vector<v1::UnfinishedAttempt>(const std::string& job)>;
 
   Worlds(const NodeOptions& options, const Clock& clock, Alarms& alarms,
-         CoordinatorClient& coordinator, CallScope& scope, UnfinishedAttempts unfinished);
+         CoordinatorClient& coordinator, CallScope& scope, const Sessions& sessions,
+         UnfinishedAttempts unfinished);
 
   void Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResponse> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SessionEnded(const Session& session) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Answers who waits with UNAVAILABLE, and whoever comes.
+  // Whoever comes is answered UNAVAILABLE from now on.
+  void Drain() ABSL_LOCKS_EXCLUDED(mutex_);
+  // And whoever waits.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // FAILED_PRECONDITION when the session has not joined this epoch, or a newer one
@@ -95,7 +103,6 @@ class Worlds {
   using GroupKey =
       std::tuple<std::string, std::string, uint32_t, std::string, uint32_t, uint32_t, SessionId>;
   struct Group {
-    uint64_t id = 0;
     std::vector<Joiner> collecting;
     std::list<std::shared_ptr<Call>> calls;
   };
@@ -113,6 +120,12 @@ class Worlds {
   };
 
   absl::Status Check(const v1::JoinRequest& request) const;
+  // UNAVAILABLE, UNAUTHENTICATED, RESOURCE_EXHAUSTED or FAILED_PRECONDITION.
+  absl::Status MayJoin(const Session& session, const v1::JoinRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndJoiners(Group& group, SessionId session, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndMembers(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Collect(const GroupKey& key, Joiner joiner, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(const GroupKey& key, Group& group, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -131,12 +144,13 @@ class Worlds {
   Alarms& alarms_;
   CoordinatorClient& coordinator_;
   CallScope& scope_;
+  const Sessions& sessions_;
   const UnfinishedAttempts unfinished_;
 
   mutable absl::Mutex mutex_;
   std::map<GroupKey, Group> groups_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ckptd

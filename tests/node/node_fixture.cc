@@ -2,8 +2,14 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ckptd/v1/handle.pb.h"
@@ -18,7 +24,15 @@ namespace ckptd {
 
 void FakeCoordinator::JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorldResponse> done) {
   v1::JoinWorldResponse response;
-  response.set_epoch(request.reader() ? 0 : 1);
+  {
+    absl::MutexLock lock(&mutex_);
+    const uint32_t owner =
+        owners_.try_emplace(request.job(), request.owner().user_id()).first->second;
+    if (owner != request.owner().user_id()) {
+      return std::move(done)(absl::PermissionDeniedError("the job is another user's"));
+    }
+    response.set_epoch(request.reader() ? 0 : epoch_);
+  }
   std::move(done)(response);
 }
 
@@ -46,6 +60,10 @@ void FakeCoordinator::PlanSave(v1::PlanSaveRequest request, Done<v1::PlanSaveRes
 }
 
 void FakeCoordinator::ReportStaged(v1::ReportStagedRequest, Done<v1::ReportStagedResponse> done) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (holds_staged_) return held_staged_.push_back(std::move(done));
+  }
   std::move(done)(v1::ReportStagedResponse());
 }
 
@@ -53,6 +71,7 @@ void FakeCoordinator::CommitSave(v1::CommitSaveRequest request, Done<v1::CommitS
   {
     absl::MutexLock lock(&mutex_);
     commits_.push_back(std::move(request));
+    if (holds_commits_) return held_commits_.push_back(std::move(done));
   }
   std::move(done)(v1::CommitSaveResponse());
 }
@@ -81,6 +100,26 @@ void FakeCoordinator::PlanLoad(v1::PlanLoadRequest request, Done<v1::PlanLoadRes
         }
       }
       if (wanted.targets_size() > 0) *response.add_pieces() = wanted;
+    }
+    for (const v1::RankWant& rank : request.ranks()) {
+      v1::RankLoad* load = response.add_ranks();
+      load->set_rank(rank.rank());
+      for (int i = 0; i < rank.layout().values_size(); ++i) {
+        for (const v1::WrittenSmall& small : saved.small()) {
+          const bool mine = std::count(small.ranks().begin(), small.ranks().end(), rank.rank()) > 0;
+          if (small.name() != rank.layout().values(i) || !mine) continue;
+          v1::WantedPiece* wanted = response.add_pieces();
+          wanted->set_name(small.name());
+          wanted->set_data_type(small.data_type());
+          *wanted->mutable_piece() = small.piece();
+          v1::PieceTarget* target = wanted->add_targets();
+          target->set_rank(rank.rank());
+          target->set_small(load->small_size());
+          v1::SmallDelivery* delivery = load->add_small();
+          delivery->set_value(i);
+          delivery->set_size_bytes(small.piece().size_bytes());
+        }
+      }
     }
   }
   std::move(done)(response);
@@ -115,6 +154,60 @@ std::vector<v1::CommitSaveRequest> FakeCoordinator::commits() const {
   return commits_;
 }
 
+void FakeCoordinator::SetEpoch(uint64_t epoch) {
+  absl::MutexLock lock(&mutex_);
+  epoch_ = epoch;
+}
+void FakeCoordinator::HoldStaged() {
+  absl::MutexLock lock(&mutex_);
+  holds_staged_ = true;
+}
+void FakeCoordinator::FinishStaged(const absl::Status& answer) {
+  std::vector<Done<v1::ReportStagedResponse>> held;
+  {
+    absl::MutexLock lock(&mutex_);
+    held = std::exchange(held_staged_, {});
+  }
+  for (auto& done : held) std::move(done)(answer);
+}
+void FakeCoordinator::HoldCommits() {
+  absl::MutexLock lock(&mutex_);
+  holds_commits_ = true;
+}
+void FakeCoordinator::FinishCommits() {
+  std::vector<Done<v1::CommitSaveResponse>> held;
+  {
+    absl::MutexLock lock(&mutex_);
+    held = std::exchange(held_commits_, {});
+  }
+  for (auto& done : held) std::move(done)(v1::CommitSaveResponse());
+}
+
+void CountingProbe::StallReported(double seconds) {
+  absl::MutexLock lock(&mutex_);
+  longest_stall_ = std::max(longest_stall_, seconds);
+}
+void CountingProbe::CoordinatorCallRetried(absl::StatusCode) {
+  absl::MutexLock lock(&mutex_);
+  ++retries_;
+}
+void CountingProbe::ArenaUsed(uint64_t used_bytes, uint64_t) {
+  absl::MutexLock lock(&mutex_);
+  arena_used_bytes_ = used_bytes;
+}
+void CountingProbe::AwaitArenaEmpty() {
+  absl::MutexLock lock(&mutex_);
+  auto empty = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return arena_used_bytes_ == 0; };
+  mutex_.Await(absl::Condition(&empty));
+}
+double CountingProbe::longest_stall() const {
+  absl::MutexLock lock(&mutex_);
+  return longest_stall_;
+}
+int CountingProbe::retries() const {
+  absl::MutexLock lock(&mutex_);
+  return retries_;
+}
 void CountingProbe::SessionClosed() {
   absl::MutexLock lock(&mutex_);
   ++closed_;
@@ -133,17 +226,21 @@ int CountingProbe::mismatches() const {
   return mismatches_;
 }
 
-NodeFixture::NodeFixture(uint64_t arena_bytes)
-    : posix(MakePosixFileSystem()), files(*posix), alarms(SystemClock()) {
+NodeFixture::NodeFixture(const FixtureOptions& wanted)
+    : posix(MakePosixFileSystem()), files(*posix), time(clock), alarms(SystemClock()) {
+  REQUIRE(chmod(folder.path().c_str(), 0755) == 0);  // trainers may be other users
   NodeOptions options;
   options.node_name = "n0";
   options.socket_directory = folder.path();
   options.version = "test";
   options.stores["main"] = folder.path();
-  options.arena_bytes = arena_bytes;
+  options.arena_bytes = wanted.arena_bytes;
+  options.session_limit_per_user = wanted.session_limit_per_user;
   options.load_windows = 2;
+  const Clock& node_clock = wanted.manual_time ? clock : SystemClock();
+  Alarms& node_alarms = wanted.manual_time ? static_cast<Alarms&>(time) : alarms;
   absl::StatusOr<std::unique_ptr<Node>> created =
-      Node::Create(options, {files, SystemClock(), alarms, coordinator, probe});
+      Node::Create(options, {files, node_clock, node_alarms, coordinator, probe});
   INFO(created.status().ToString());
   REQUIRE(created.ok());
   node = *std::move(created);
@@ -158,18 +255,37 @@ TestTrainer::TestTrainer(NodeFixture& fixture, uint32_t rank) : fixture_(fixture
   absl::StatusOr<UniqueFd> socket = ConnectHandleSocket(fixture.HandlePath(), absl::Seconds(60));
   REQUIRE(socket.ok());
   socket_ = *std::move(socket);
+  SayHello();
+}
+
+TestTrainer::TestTrainer(NodeFixture& fixture, uint32_t rank, uint32_t user_id)
+    : fixture_(fixture), rank_(rank) {
+  // The system call itself concerns one thread only, the C library's function all.
+  std::thread other([&] {
+    if (syscall(SYS_setresuid, -1, user_id, -1) != 0) return;
+    absl::StatusOr<UniqueFd> socket = ConnectHandleSocket(fixture.HandlePath(), absl::Seconds(60));
+    if (socket.ok()) socket_ = *std::move(socket);
+  });
+  other.join();
+  REQUIRE(socket_.valid());
+  SayHello();
+}
+
+void TestTrainer::SayHello() {
   v1::HandleRequest hello;
   hello.mutable_hello()->set_protocol_version(kProtocolVersion);
   REQUIRE(SendHandlePacket(socket_.get(), hello).ok());
   v1::HandleReply reply;
   REQUIRE(ReceiveHandlePacket(socket_.get(), reply).ok());
-  absl::StatusOr<SessionPtr> session = fixture.node->Authenticate(reply.welcome().session_token());
+  absl::StatusOr<SessionPtr> session = fixture_.node->Authenticate(reply.welcome().session_token());
   REQUIRE(session.ok());
   session_ = *session;
 }
 
-Pending<v1::JoinResponse> TestTrainer::Join(const std::string& job, uint32_t world_size) {
+Pending<v1::JoinResponse> TestTrainer::Join(const std::string& job, uint32_t world_size,
+                                            bool reader) {
   job_ = job;
+  if (reader) epoch_ = 0;
   v1::JoinRequest request;
   request.set_job(job);
   request.set_store("main");
@@ -177,6 +293,7 @@ Pending<v1::JoinResponse> TestTrainer::Join(const std::string& job, uint32_t wor
   request.set_local_world_size(world_size);
   request.set_rank(rank_);
   request.set_run_token("run");
+  request.set_reader(reader);
   request.set_process_nonce(std::string(16, static_cast<char>('a' + rank_)));
   request.set_timeout_seconds(60);
   Pending<v1::JoinResponse> pending;
@@ -203,7 +320,7 @@ void TestTrainer::SetState(std::vector<TestTensor> tensors, std::vector<TestTens
 Pending<v1::BeginSaveResponse> TestTrainer::BeginSave(uint64_t step, uint64_t save_number) {
   v1::BeginSaveRequest request;
   request.set_job(job_);
-  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_epoch(epoch_);
   request.mutable_attempt()->set_save_number(save_number);
   request.set_step(step);
   request.set_fingerprint(Sha256Of(layout_));
@@ -265,7 +382,7 @@ void TestTrainer::Copy(const v1::BeginSaveResponse& plan) {
 absl::Status TestTrainer::Finish(uint64_t save_number, const std::string& error) {
   v1::FinishSnapshotRequest request;
   request.set_job(job_);
-  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_epoch(epoch_);
   request.mutable_attempt()->set_save_number(save_number);
   request.set_error(error);
   Pending<v1::FinishSnapshotResponse> pending;
@@ -276,7 +393,7 @@ absl::Status TestTrainer::Finish(uint64_t save_number, const std::string& error)
 absl::StatusOr<v1::SaveStatus> TestTrainer::Wait(uint64_t save_number, v1::SavePhase until) {
   v1::WaitSaveRequest request;
   request.set_job(job_);
-  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_epoch(epoch_);
   request.mutable_attempt()->set_save_number(save_number);
   request.set_until(until);
   request.set_timeout_seconds(60);
@@ -295,46 +412,90 @@ absl::StatusOr<v1::SaveStatus> TestTrainer::Save(uint64_t step, uint64_t save_nu
 
 absl::StatusOr<std::string> TestTrainer::Load(const std::string& name, uint64_t bytes,
                                               uint64_t load_number) {
+  const v1::BeginLoadRequest request = LoadRequest(load_number, {{name, bytes}});
+  Pending<v1::BeginLoadResponse> begun = BeginLoad(request);
+  if (!begun.Get().ok()) return begun.Get().status();
+  auto received = Receive(request, *begun.Get());
+  if (!received.ok()) return received.status();
+  return received->first[0];
+}
+
+v1::BeginLoadRequest TestTrainer::LoadRequest(
+    uint64_t load_number, const std::vector<std::pair<std::string, uint64_t>>& tensors,
+    const std::vector<std::string>& values) const {
   v1::BeginLoadRequest request;
   request.set_job(job_);
-  request.set_epoch(1);
+  request.set_epoch(epoch_);
   request.set_load_number(load_number);
   request.mutable_selector()->set_latest(true);
-  v1::Shard* shard = request.mutable_layout()->add_shards();
-  shard->set_name(name);
-  shard->set_data_type(v1::DATA_TYPE_U8);
-  shard->add_shape(bytes);
-  shard->add_offsets(0);
-  shard->add_lengths(bytes);
+  for (const auto& [name, bytes] : tensors) {
+    v1::Shard* shard = request.mutable_layout()->add_shards();
+    shard->set_name(name);
+    shard->set_data_type(v1::DATA_TYPE_U8);
+    shard->add_shape(bytes);
+    shard->add_offsets(0);
+    shard->add_lengths(bytes);
+  }
+  for (const std::string& value : values) request.mutable_layout()->add_values(value);
   request.set_timeout_seconds(60);
+  return request;
+}
+
+Pending<v1::BeginLoadResponse> TestTrainer::BeginLoad(const v1::BeginLoadRequest& request) {
   Pending<v1::BeginLoadResponse> begun;
   fixture_.node->BeginLoad(session_, request, begun.done());
-  if (!begun.Get().ok()) return begun.Get().status();
-  std::string loaded(bytes, '\0');
-  v1::NextWindowsRequest next;
-  next.set_load_id(begun.Get()->load_id());
-  next.set_timeout_seconds(60);
-  absl::Status result;
-  for (bool done = false; !done;) {
-    Pending<v1::NextWindowsResponse> pending;
-    fixture_.node->NextWindows(session_, next, pending.done());
-    result = pending.Get().status();
-    if (!result.ok()) break;
-    next.clear_released_window_ids();
-    for (const v1::Window& window : pending.Get()->windows()) {
-      memcpy(loaded.data() + window.first_element(), Map(window.slab_id()) + window.slab_offset(),
-             window.length_bytes());
-      next.add_released_window_ids(window.window_id());
-    }
-    done = pending.Get()->done();
+  return begun;
+}
+
+Pending<v1::NextWindowsResponse> TestTrainer::Next(uint64_t load_id,
+                                                   const std::vector<uint64_t>& released) {
+  v1::NextWindowsRequest request;
+  request.set_load_id(load_id);
+  request.set_timeout_seconds(3600);
+  for (uint64_t id : released) request.add_released_window_ids(id);
+  Pending<v1::NextWindowsResponse> pending;
+  fixture_.node->NextWindows(session_, request, pending.done());
+  return pending;
+}
+
+absl::Status TestTrainer::EndLoad(uint64_t load_id) {
+  v1::EndLoadRequest request;
+  request.set_load_id(load_id);
+  Pending<v1::EndLoadResponse> pending;
+  fixture_.node->EndLoad(session_, request, pending.done());
+  return pending.Get().status();
+}
+
+absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> TestTrainer::Receive(
+    const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun) {
+  std::vector<std::string> tensors, values;
+  for (const v1::Shard& shard : request.layout().shards()) {
+    tensors.emplace_back(shard.lengths(0), '\0');
   }
-  v1::EndLoadRequest end;
-  end.set_load_id(begun.Get()->load_id());
-  Pending<v1::EndLoadResponse> ended;
-  fixture_.node->EndLoad(session_, end, ended.done());
-  ended.Get().status().IgnoreError();
+  for (const v1::SmallDelivery& small : begun.small())
+    values.emplace_back(small.size_bytes(), '\0');
+  absl::Status result;
+  std::vector<uint64_t> released;
+  for (bool done = false; !done;) {
+    Pending<v1::NextWindowsResponse> next = Next(begun.load_id(), released);
+    result = next.Get().status();
+    if (!result.ok()) break;
+    released.clear();
+    for (const v1::Window& window : next.Get()->windows()) {
+      const char* bytes = Map(window.slab_id()) + window.slab_offset();
+      for (uint32_t shard : window.shards()) {
+        memcpy(tensors[shard].data() + window.first_element(), bytes, window.length_bytes());
+      }
+      for (uint32_t small : window.small()) {
+        memcpy(values[small].data() + window.first_element(), bytes, window.length_bytes());
+      }
+      released.push_back(window.window_id());
+    }
+    done = next.Get()->done();
+  }
+  if (absl::Status ended = EndLoad(begun.load_id()); result.ok()) result = ended;
   if (!result.ok()) return result;
-  return loaded;
+  return std::pair(tensors, values);
 }
 
 }  // namespace ckptd

@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "daemon/node/node.h"
 #include "proto/rpc/unique_fd.h"
+#include "tests/runtime/manual_alarms.h"
 #include "tests/storage/file_system/fault_injecting_file_system.h"
 #include "tests/temporary_folder.h"
 
@@ -58,18 +59,38 @@ class FakeCoordinator : public CoordinatorClient {
 
   int plans() const;
   std::vector<v1::CommitSaveRequest> commits() const;
+  // Of the worlds that join from here on.
+  void SetEpoch(uint64_t epoch);
+  // ReportStaged is answered by FinishStaged only.
+  void HoldStaged();
+  void FinishStaged(const absl::Status& answer);
+  // CommitSave is answered by FinishCommits only.
+  void HoldCommits();
+  void FinishCommits();
 
  private:
   mutable absl::Mutex mutex_;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<uint32_t, v1::Layout> layouts_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CommitSaveRequest> commits_ ABSL_GUARDED_BY(mutex_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::map<std::string, uint32_t> owners_ ABSL_GUARDED_BY(mutex_);
+  bool holds_staged_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Done<v1::ReportStagedResponse>> held_staged_ ABSL_GUARDED_BY(mutex_);
+  bool holds_commits_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Done<v1::CommitSaveResponse>> held_commits_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CountingProbe : public NodeProbe {
  public:
   void SessionClosed() override;
   void ChecksumMismatch() override;
+  void StallReported(double seconds) override;
+  void CoordinatorCallRetried(absl::StatusCode code) override;
+  double longest_stall() const;
+  int retries() const;
+  void ArenaUsed(uint64_t used_bytes, uint64_t total_bytes) override;
+  void AwaitArenaEmpty();
   void AwaitClosed(int sessions);
   int mismatches() const;
 
@@ -77,11 +98,20 @@ class CountingProbe : public NodeProbe {
   mutable absl::Mutex mutex_;
   int closed_ ABSL_GUARDED_BY(mutex_) = 0;
   int mismatches_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t arena_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int retries_ ABSL_GUARDED_BY(mutex_) = 0;
+  double longest_stall_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+struct FixtureOptions {
+  uint64_t arena_bytes = uint64_t{16} << 20;
+  bool manual_time = false;  // time passes only when the test calls `time.Advance`
+  size_t session_limit_per_user = 1024;
 };
 
 class NodeFixture {
  public:
-  explicit NodeFixture(uint64_t arena_bytes = uint64_t{16} << 20);
+  explicit NodeFixture(const FixtureOptions& options = {});
 
   std::string HandlePath() const;
   std::string StorePath() const;
@@ -89,6 +119,8 @@ class NodeFixture {
   TemporaryFolder folder;
   std::unique_ptr<FileSystem> posix;
   FaultInjectingFileSystem files;
+  ManualClock clock;
+  ManualAlarms time;
   ThreadAlarms alarms;
   FakeCoordinator coordinator;
   CountingProbe probe;
@@ -104,9 +136,10 @@ struct TestTensor {
 class TestTrainer {
  public:
   TestTrainer(NodeFixture& fixture, uint32_t rank);
+  // As a process of that user; the test runs as root.
+  TestTrainer(NodeFixture& fixture, uint32_t rank, uint32_t user_id);
 
-  // With `others` joining at the same time.
-  Pending<v1::JoinResponse> Join(const std::string& job, uint32_t world_size);
+  Pending<v1::JoinResponse> Join(const std::string& job, uint32_t world_size, bool reader = false);
   void SetState(std::vector<TestTensor> tensors, std::vector<TestTensor> values);
   Pending<v1::BeginSaveResponse> BeginSave(uint64_t step, uint64_t save_number);
   // Copies into the leases, as the plan says.
@@ -118,10 +151,26 @@ class TestTrainer {
   // The bytes of a tensor of this size.
   absl::StatusOr<std::string> Load(const std::string& name, uint64_t bytes, uint64_t load_number);
   absl::Status GetSlab(uint64_t slab_id);
+
+  // A load of `latest`, call by call.
+  v1::BeginLoadRequest LoadRequest(uint64_t load_number,
+                                   const std::vector<std::pair<std::string, uint64_t>>& tensors,
+                                   const std::vector<std::string>& values = {}) const;
+  Pending<v1::BeginLoadResponse> BeginLoad(const v1::BeginLoadRequest& request);
+  Pending<v1::NextWindowsResponse> Next(uint64_t load_id,
+                                        const std::vector<uint64_t>& released = {});
+  absl::Status EndLoad(uint64_t load_id);
+  // Takes and gives back windows until the end: tensors by index, then values by index.
+  absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> Receive(
+      const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun);
+
+  const SessionPtr& session() const { return session_; }
+  void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
+  char* Map(uint64_t slab_id);
   void Disconnect() { socket_.reset(); }
 
  private:
-  char* Map(uint64_t slab_id);
+  void SayHello();
   void Write(const v1::Lease& lease, uint64_t offset, const std::string& bytes);
 
   NodeFixture& fixture_;
@@ -129,6 +178,7 @@ class TestTrainer {
   UniqueFd socket_;
   SessionPtr session_;
   std::string job_;
+  uint64_t epoch_ = 1;
   std::vector<TestTensor> tensors_;
   std::vector<TestTensor> values_;
   std::string layout_;

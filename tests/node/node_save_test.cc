@@ -132,7 +132,7 @@ TEST_CASE("a full disk says how much was needed") {
 }
 
 TEST_CASE("invariant 4: a state larger than the arena fails at once and loses nothing") {
-  NodeFixture fixture(uint64_t{8} << 20);
+  NodeFixture fixture({.arena_bytes = uint64_t{8} << 20});
   TestTrainer trainer(fixture, 0);
   REQUIRE(trainer.Join("gpt", 1).Get().ok());
   trainer.SetState({{"w", Pattern(9 << 20, 'a')}}, {});
