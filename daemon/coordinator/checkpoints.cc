@@ -163,7 +163,8 @@ void Coordinator::Impl::RunRemoval(const std::string& name,
 absl::Status Coordinator::Impl::RemoveOne(const std::string& name,
                                           const v1::CheckpointRecord& record) {
   const uint64_t step = record.summary().step();
-  absl::Status status = RemoveManifest(file_system_, *catalog_, FolderOf(record), record);
+  absl::Status status = ResolveDoubtOf(name);
+  if (status.ok()) status = RemoveManifest(file_system_, *catalog_, FolderOf(record), record);
   FilePaths named_by_others;
   {
     absl::MutexLock lock(&mutex_);
@@ -206,7 +207,22 @@ void Coordinator::Impl::StartCollection() {
   ScheduleCollection(options_.collection_interval);
 }
 
+// Is somebody still to report this attempt's files? Of a world that is not settled
+// nodes may hold attempts that were never heard of here, or not since a restart: each
+// has reached its own deadline after the longest wait.
+bool Coordinator::Impl::MayBeReported(const Job& job, AttemptKey attempt,
+                                      absl::Time modified) const {
+  if (job.rounds.count(attempt) > 0) return true;
+  if (job.worlds.count(attempt.epoch) == 0) return false;
+  const bool failed = std::any_of(job.failures.begin(), job.failures.end(),
+                                  [&](const auto& it) { return it.first == attempt; });
+  return !failed && modified + options_.longest_wait > clock_.Now();
+}
+
 void Coordinator::Impl::CollectJob(const std::string& name) {
+  if (absl::Status status = ResolveDoubtOf(name); !status.ok()) {
+    return probe_.Warning(std::string(Annotate(status, "collecting old files").message()));
+  }
   FilePaths live;
   {
     absl::MutexLock lock(&mutex_);
@@ -219,12 +235,18 @@ void Coordinator::Impl::CollectJob(const std::string& name) {
   CollectionRules rules;
   rules.older_than = clock_.Now() - options_.failed_attempt_age;
   rules.is_live = [&live](const std::string& path) { return live.count(path) > 0; };
-  rules.is_in_flight = [this, &name](uint64_t step, AttemptKey attempt) {
+  rules.is_in_flight = [this, &name](uint64_t step, AttemptKey attempt, absl::Time modified) {
     absl::MutexLock lock(&mutex_);
     Job* job = FindJob(name);
-    return job != nullptr && (job->rounds.count(attempt) > 0 || IsBeingLoaded(*job, step));
+    return job != nullptr && (IsBeingLoaded(*job, step) || MayBeReported(*job, attempt, modified));
   };
   for (const auto& [store, folder] : options_.stores) {
+    rules.is_known = [this, &name, &store = store](uint64_t step) {
+      absl::MutexLock lock(&mutex_);
+      const Job& job = *FindJob(name);
+      auto it = job.checkpoints.find(step);
+      return it != job.checkpoints.end() && it->second.summary().store() == store;
+    };
     const Collected collected = CollectLeftovers(file_system_, JobFolder(folder, name), rules);
     if (collected.files > 0) probe_.FilesCollected(collected.files, collected.bytes);
     if (!collected.first_error.ok()) {

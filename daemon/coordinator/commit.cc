@@ -51,32 +51,82 @@ absl::Status WriteManifest(FileSystem& file_system, const Commit& commit,
                             owner);
 }
 
+// The bytes of the manifest that is there; empty: none.
+absl::StatusOr<std::string> ReadManifest(FileSystem& file_system, const std::string& path) {
+  auto bytes = file_system.ReadWhole(path, kMaxManifestBytes);
+  return absl::IsNotFound(bytes.status()) ? absl::StatusOr<std::string>("") : bytes;
+}
+
+// Steps 3 and 4, of which an error may leave either done.
+absl::Status Apply(FileSystem& file_system, Catalog& catalog, CommitDoubt& doubt,
+                   const v1::CheckpointRecord& record) {
+  const Commit& commit = doubt.commit;
+  const std::string job_folder = JobFolder(commit.store_folder, commit.manifest.job());
+  absl::Status status = WriteManifest(file_system, commit, job_folder, doubt.bytes);
+  if (!status.ok()) return status;
+  doubt.catalog_may_have_it = true;
+  return catalog.PutCheckpoint(commit.job, record, commit.manifest);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::CheckpointRecord> CommitCheckpoint(FileSystem& file_system, Catalog& catalog,
-                                                      const Commit& commit) {
+                                                      const Commit& commit,
+                                                      std::optional<CommitDoubt>& doubt) {
   const std::string job_folder = JobFolder(commit.store_folder, commit.manifest.job());
   absl::Status status = CheckFilesAreThere(file_system, job_folder, commit.manifest);
   if (!status.ok()) return status;
-  const std::string bytes = EncodeManifest(commit.manifest);
+  CommitDoubt attempt{.commit = commit, .bytes = EncodeManifest(commit.manifest)};
   // What a load will check is checked before it can be relied on.
-  if (auto decoded = DecodeManifest(bytes, "the manifest to be written"); !decoded.ok()) {
+  if (auto decoded = DecodeManifest(attempt.bytes, "the manifest to be written"); !decoded.ok()) {
     return decoded.status();
   }
-  status = WriteManifest(file_system, commit, job_folder, bytes);
+  if (commit.overwrite) {
+    auto previous = ReadManifest(file_system, ManifestPath(job_folder, commit.manifest.step()));
+    if (!previous.ok()) return previous.status();
+    attempt.previous = *std::move(previous);
+  }
+  v1::CheckpointRecord record =
+      MakeCheckpointRecord(commit.manifest, commit.store,
+                           std::string_view(attempt.bytes).substr(0, kManifestFrameBytes));
+  status = Apply(file_system, catalog, attempt, record);
+  if (status.ok()) return record;
   if (absl::IsAlreadyExists(status)) {
     return absl::AlreadyExistsError(
         absl::StrCat(CheckpointName(commit.manifest.job(), commit.manifest.step()),
                      " is committed already; save with overwrite to replace it"));
   }
-  if (!status.ok()) return status;
-  v1::CheckpointRecord record = MakeCheckpointRecord(
-      commit.manifest, commit.store, std::string_view(bytes).substr(0, kManifestFrameBytes));
-  status = catalog.PutCheckpoint(commit.job, record, commit.manifest);
-  if (!status.ok()) {
-    return Annotate(status, "the checkpoint is on the store and will be found at the next start");
+  const absl::Status taken_back = ResolveDoubt(file_system, catalog, commit.job, attempt);
+  if (taken_back.ok()) return status;
+  doubt = std::move(attempt);
+  return Annotate(status, absl::StrCat("whether the checkpoint exists is in doubt, for it could "
+                                       "not be taken back (",
+                                       taken_back.message(), "); mend the store"));
+}
+
+absl::Status ResolveDoubt(FileSystem& file_system, Catalog& catalog, const v1::JobRecord& job,
+                          const CommitDoubt& doubt) {
+  const v1::Manifest& manifest = doubt.commit.manifest;
+  const std::string job_folder = JobFolder(doubt.commit.store_folder, manifest.job());
+  const std::string path = ManifestPath(job_folder, manifest.step());
+  auto current = ReadManifest(file_system, path);
+  if (!current.ok()) return current.status();
+  absl::Status status;
+  if (*current == doubt.bytes) {
+    status = doubt.previous.empty()
+                 ? file_system.Remove(path)
+                 : file_system.Commit(path, doubt.previous, CommitMode::kReplace,
+                                      {manifest.owner().user_id(), manifest.owner().group_id()});
   }
-  return record;
+  // Whatever is there now: that it is, and that the other is not, must be durable.
+  if (status.ok()) status = file_system.SyncDirectory(StepPath(job_folder, manifest.step()));
+  if (absl::IsNotFound(status)) status = absl::OkStatus();
+  if (!status.ok() || !doubt.catalog_may_have_it) return status;
+  auto previous = DecodeManifest(doubt.previous, path);
+  if (!previous.ok()) return catalog.RemoveCheckpoint(manifest.job(), manifest.step());
+  const std::string_view frame = std::string_view(doubt.previous).substr(0, kManifestFrameBytes);
+  return catalog.PutCheckpoint(job, MakeCheckpointRecord(*previous, doubt.commit.store, frame),
+                               *previous);
 }
 
 absl::Status RemoveReplacedFiles(FileSystem& file_system, const std::string& job_folder,

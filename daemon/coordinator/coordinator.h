@@ -45,7 +45,8 @@ struct CoordinatorOptions {
   // nodes have finished, at most this long.
   absl::Duration longest_load = absl::Hours(2);
 
-  // Files of failed attempts are removed when they are older than this.
+  // Files of failed attempts are removed when they are older than this; those of attempts
+  // of a running world of which this coordinator knows no end, after longest_wait.
   absl::Duration failed_attempt_age = absl::Hours(1);
   absl::Duration collection_interval = absl::Minutes(10);
 };

@@ -1,6 +1,6 @@
 // The coordinator's state and its parts, split over files by conversation:
-// worlds.cc (joining, settling), saves.cc, loads.cc, checkpoints.cc (list, show,
-// remove, collect). For those files only.
+// worlds.cc (joining), settling.cc, saves.cc (the calls), save_rounds.cc, commits.cc,
+// loads.cc, checkpoints.cc (list, show, remove, collect). For those files only.
 //
 // One lock guards everything. Under it decisions are made and answers are
 // gathered (Deferred); they are given when it is released. What takes long runs on
@@ -91,18 +91,20 @@ class Coordinator::Impl {
   void ForgetUnusedJob(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WorldFormed(Job& job, const std::vector<WorldTable::CallId>& joined, Deferred& deferred)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void NoteUnfinished(Job& job, const v1::JoinWorldRequest& join)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordWorld(Job& job, Deferred& deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WorldRecorded(const std::string& job, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ---- settling.cc
+  void NoteUnfinished(Job& job, const v1::JoinWorldRequest& join)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Goes on with settling as far as it can; safe to call whenever something changed.
   void TrySettle(Job& job, Deferred& deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool JudgeOlderRounds(Job& job, Deferred& deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GraceOver(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
   void RecordSettled(const std::string& job, uint64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // ---- saves.cc
+  // ---- saves.cc: the calls; save_rounds.cc: a round's life; commits.cc: from StartCommit on
   struct SaveAddress {
     const std::string& job;
     const std::string& node;
@@ -135,6 +137,7 @@ class Coordinator::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   struct CommitWork;
   void RunCommit(std::shared_ptr<CommitWork> work) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status ResolveDoubtOf(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::CheckpointRecord> WriteCheckpoint(CommitWork& work)
       ABSL_LOCKS_EXCLUDED(mutex_);
   Commit MakeCommit(const CommitWork& work) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -167,6 +170,7 @@ class Coordinator::Impl {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCollection(absl::Duration in) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartCollection() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool MayBeReported(const Job& job, AttemptKey attempt, absl::Time modified) const;
   void CollectJob(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CoordinatorOptions options_;
@@ -176,6 +180,8 @@ class Coordinator::Impl {
   CoordinatorProbe& probe_;
   const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::unique_ptr<Catalog> catalog_;
+  // By job; only for the writer's thread.
+  std::map<std::string, CommitDoubt> doubts_;
 
   absl::Mutex mutex_;
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);

@@ -77,6 +77,11 @@ void Coordinator::Impl::PlanLoad(const v1::PlanLoadRequest& request,
   if (planned != (*load)->responses.end()) {
     return deferred.Answer(std::move(done), absl::StatusOr<v1::PlanLoadResponse>(planned->second));
   }
+  if ((*load)->planned) {
+    return deferred.Answer(std::move(done), absl::FailedPreconditionError(absl::StrCat(
+                                                "node ", request.node(), " has finished load ",
+                                                request.load_number(), " of job ", job->name)));
+  }
   LoadCall& call = (*load)->calls[request.node()];
   if (call.done != nullptr) {
     deferred.Answer(std::move(call.done), absl::AbortedError("the node asked again"));
@@ -89,7 +94,13 @@ void Coordinator::Impl::PlanLoad(const v1::PlanLoadRequest& request,
 // Also sets its deadline, and gives up what earlier loads of the same world kept.
 absl::StatusOr<LoadState*> Coordinator::Impl::FindOrStartLoad(Job& job,
                                                               const v1::PlanLoadRequest& request) {
-  if (job.loads.size() >= kMaxLoadsPerJob) {
+  // Those of processes that died and never said that they had finished.
+  std::erase_if(job.loads, [now = clock_.Now()](const auto& it) {
+    return it.second.planned && it.second.held_until <= now;
+  });
+  const bool is_new =
+      request.epoch() == 0 || job.loads.count({request.epoch(), request.load_number()}) == 0;
+  if (is_new && job.loads.size() >= kMaxLoadsPerJob) {
     return absl::ResourceExhaustedError(
         absl::StrCat(job.loads.size(), " loads of job ", job.name, " are under way"));
   }
@@ -221,8 +232,11 @@ void Coordinator::Impl::LoadIsPlanned(const std::string& name, LoadKey key,
     load.responses[requests[i].node()] = std::move((*responses)[i]);
   }
   for (auto& [node, call] : std::exchange(load.calls, {})) {
+    v1::PlanLoadResponse& response = load.responses.at(node);
+    // A reader that asks again is another load: who it is, is all that is kept.
     deferred.Answer(std::move(call.done),
-                    absl::StatusOr<v1::PlanLoadResponse>(load.responses.at(node)));
+                    absl::StatusOr<v1::PlanLoadResponse>(
+                        load.world == nullptr ? std::exchange(response, {}) : response));
   }
 }
 

@@ -52,7 +52,8 @@ class Reconciler {
   // Records of which no manifest was found.
   absl::Status DropTheRest(const std::map<std::string, std::string>& stores) {
     for (const auto& [key, record] : known_) {
-      if (found_.count(key) > 0) continue;
+      if (found_.count(key) > 0 || unreadable_.count(key) > 0) continue;
+      if (unreadable_jobs_.count(key.first) > 0) continue;
       if (stores.count(record.summary().store()) == 0) {
         warnings_.push_back(absl::StrCat(CheckpointName(key.first, key.second), " is in store ",
                                          record.summary().store(), ", which is not configured"));
@@ -75,13 +76,19 @@ class Reconciler {
   absl::Status VisitJob(const std::string& store, const std::string& job,
                         const std::string& job_folder) {
     auto entries = file_system_.List(job_folder);
-    if (!entries.ok()) return entries.status();
+    if (!entries.ok()) {
+      Skip(job, std::nullopt, entries.status());
+      return absl::OkStatus();
+    }
     uint64_t highest_epoch = 0;
     for (const DirectoryEntry& entry : *entries) {
       const std::optional<uint64_t> step = ParseStepFolder(entry.name);
       if (!entry.is_directory || !step.has_value()) continue;
       auto files = file_system_.List(StepPath(job_folder, *step));
-      if (!files.ok()) return files.status();
+      if (!files.ok()) {
+        Skip(job, *step, files.status());
+        continue;
+      }
       bool has_manifest = false;
       for (const DirectoryEntry& file : *files) {
         has_manifest |= file.name == kManifestName;
@@ -99,21 +106,40 @@ class Reconciler {
                              const std::string& job_folder, uint64_t step) {
     const std::string path = ManifestPath(job_folder, step);
     const CheckpointKey key{job, step};
+    if (auto other = found_.find(key); other != found_.end()) {
+      warnings_.push_back(absl::StrCat(CheckpointName(job, step), " is in store ",
+                                       other->second.summary().store(), " and in store ", store,
+                                       ": the latter is ignored; remove one of them"));
+      return absl::OkStatus();
+    }
     std::string frame(kManifestFrameBytes, '\0');
     auto file = file_system_.Open(path, /*direct=*/false);
     absl::Status status = file.status();
     if (status.ok()) status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(frame)));
     if (status.ok()) {
       auto known = known_.find(key);
-      if (known != known_.end() && known->second.manifest_frame() == frame) {
+      if (known != known_.end() && known->second.manifest_frame() == frame &&
+          known->second.summary().store() == store) {
         found_[key] = known->second;
         return absl::OkStatus();
       }
     }
     if (status.ok()) return AddManifest(store, job, step, path, frame);
-    warnings_.push_back(
-        absl::StrCat("skipping ", CheckpointName(job, step), ": ", status.message()));
+    Skip(job, step, status);
     return absl::OkStatus();
+  }
+
+  // What can't be read now is no checkpoint now, but its record is kept: it may be mended.
+  // A user's folder must not keep the other users' coordinator from starting.
+  void Skip(const std::string& job, std::optional<uint64_t> step, const absl::Status& why) {
+    const std::string what =
+        step.has_value() ? CheckpointName(job, *step) : absl::StrCat("job ", job);
+    warnings_.push_back(absl::StrCat("skipping ", what, ": ", why.message()));
+    if (step.has_value()) {
+      unreadable_.insert({job, *step});
+    } else {
+      unreadable_jobs_.insert(job);
+    }
   }
 
   absl::Status AddManifest(const std::string& store, const std::string& job, uint64_t step,
@@ -130,13 +156,19 @@ class Reconciler {
           absl::StrCat("skipping ", CheckpointName(job, step), ": ", manifest.status().message()));
       return absl::OkStatus();
     }
+    // Its commit may have been cut off before its name was durable.
+    absl::Status status = file_system_.SyncDirectory(path.substr(0, path.rfind('/')));
+    if (!status.ok()) {
+      Skip(job, step, status);
+      return absl::OkStatus();
+    }
     v1::JobRecord& record = JobOf(job);
     if (!record.has_owner()) *record.mutable_owner() = manifest->owner();
     record.set_last_commit_sequence(
         std::max(record.last_commit_sequence(), manifest->commit_sequence()));
     record.set_last_epoch(std::max(record.last_epoch(), manifest->attempt().epoch()));
     v1::CheckpointRecord added = MakeCheckpointRecord(*manifest, store, frame);
-    absl::Status status = catalog_.PutCheckpoint(record, added, *manifest);
+    status = catalog_.PutCheckpoint(record, added, *manifest);
     if (status.ok()) found_[{job, step}] = std::move(added);
     return status;
   }
@@ -163,6 +195,8 @@ class Reconciler {
   std::map<std::string, v1::JobRecord> jobs_;
   std::map<CheckpointKey, v1::CheckpointRecord> known_;
   std::map<CheckpointKey, v1::CheckpointRecord> found_;
+  std::set<CheckpointKey> unreadable_;
+  std::set<std::string> unreadable_jobs_;
   std::vector<std::string> warnings_;
 };
 

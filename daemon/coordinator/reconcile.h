@@ -23,9 +23,10 @@ struct Reconciled {
 // `stores`: name -> folder; NOT_FOUND when a folder is missing (a file system that is
 // not mounted must not look like removed checkpoints).
 //
-// Records whose manifest is gone are dropped; manifests that the catalog lacks, or has
-// another version of, are read and added. Of the others only the frame is read. Epochs
-// are raised above those that any data file's name carries, so that they never repeat.
+// What can't be read below a store's folder is a warning, and its record stays. Records whose
+// manifest is gone are dropped; manifests that the catalog lacks, or has another version of, are
+// read and added. Of the others only the frame is read. Epochs are raised above those that any data
+// file's name carries, so that they never repeat.
 absl::StatusOr<Reconciled> ReconcileCatalog(FileSystem& file_system, Catalog& catalog,
                                             const std::map<std::string, std::string>& stores);
 

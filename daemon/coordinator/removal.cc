@@ -1,5 +1,6 @@
 #include "daemon/coordinator/removal.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -77,32 +78,44 @@ class Collector {
   void CollectStep(uint64_t step, const DirectoryEntry& folder) {
     auto entries = file_system_.List(StepPath(job_folder_, step));
     if (!entries.ok()) return collected_.first_error.Update(entries.status());
+    const bool has_manifest =
+        std::any_of(entries->begin(), entries->end(),
+                    [](const DirectoryEntry& entry) { return entry.name == kManifestName; });
+    const bool only_temporary = has_manifest && !rules_.is_known(step);
+    size_t left = entries->size();
     for (const DirectoryEntry& entry : *entries) {
       if (entry.is_directory || entry.modified >= rules_.older_than) continue;
-      if (IsLeftover(step, folder.name, entry.name)) Remove(folder.name, entry);
+      if (IsTemporary(entry) || (!only_temporary && IsLeftover(step, folder.name, entry))) {
+        if (Remove(folder.name, entry)) --left;
+      }
     }
-    // A node may be about to write into a young folder.
-    if (entries->empty() && folder.modified < rules_.older_than) {
+    // A node may be about to write into a folder that was young before we came.
+    if (left == 0 && folder.modified < rules_.older_than) {
       const absl::Status status = file_system_.RemoveDirectory(StepPath(job_folder_, step));
       if (!absl::IsFailedPrecondition(status)) collected_.first_error.Update(status);
     }
   }
 
-  bool IsLeftover(uint64_t step, const std::string& folder, const std::string& name) const {
-    if (name.rfind(kTemporaryPrefix, 0) == 0) return true;
-    const std::optional<DataFileNameParts> parts = ParseDataFileName(name);
-    if (!parts.has_value()) return false;
-    return !rules_.is_in_flight(step, {parts->epoch, parts->save_number}) &&
-           !rules_.is_live(absl::StrCat(folder, "/", name));
+  static bool IsTemporary(const DirectoryEntry& entry) {
+    return entry.name.rfind(kTemporaryPrefix, 0) == 0;
   }
 
-  void Remove(const std::string& folder, const DirectoryEntry& entry) {
+  bool IsLeftover(uint64_t step, const std::string& folder, const DirectoryEntry& entry) const {
+    const std::optional<DataFileNameParts> parts = ParseDataFileName(entry.name);
+    if (!parts.has_value()) return false;
+    return !rules_.is_in_flight(step, {parts->epoch, parts->save_number}, entry.modified) &&
+           !rules_.is_live(absl::StrCat(folder, "/", entry.name));
+  }
+
+  // True if it is gone.
+  bool Remove(const std::string& folder, const DirectoryEntry& entry) {
     const absl::Status status =
         file_system_.Remove(absl::StrCat(job_folder_, "/", folder, "/", entry.name));
     collected_.first_error.Update(status);
-    if (!status.ok()) return;
+    if (!status.ok()) return false;
     ++collected_.files;
     collected_.bytes += entry.size_bytes;
+    return true;
   }
 
   FileSystem& file_system_;

@@ -34,8 +34,12 @@ absl::Status RemoveDataFiles(FileSystem& file_system, const std::string& job_fol
 struct CollectionRules {
   // Files that a live manifest names. Asked per file, at the moment of its removal.
   std::function<bool(const std::string& path)> is_live;
-  // Attempts that may still be committed. Asked likewise.
-  std::function<bool(uint64_t step, AttemptKey attempt)> is_in_flight;
+  // Attempts that may still be committed, by the time of a file's last change. Asked likewise.
+  std::function<bool(uint64_t step, AttemptKey attempt, absl::Time modified)> is_in_flight;
+  // Is the manifest in this step's folder one that is_live speaks for? Where it is not
+  // (it can't be read, it is being removed, another store's is known instead) no data
+  // file of the folder is touched.
+  std::function<bool(uint64_t step)> is_known;
   absl::Time older_than;
 };
 

@@ -1,14 +1,11 @@
-// Planning, gathering and committing saves.
+// The calls of a save: planning, staging and committing reports.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/coordinator/commit.h"
 #include "daemon/coordinator/coordinator_impl.h"
 #include "daemon/coordinator/fingerprint.h"
-#include "daemon/coordinator/manifest_builder.h"
 #include "daemon/coordinator/names.h"
-#include "daemon/coordinator/storage_places.h"
 #include "proto/rpc/status.h"
 #include "storage/format/checkpoint_path.h"
 #include "storage/format/checksum.h"
@@ -63,41 +60,6 @@ absl::StatusOr<Job*> Coordinator::Impl::JobOfSave(const SaveAddress& address) {
   return job;
 }
 
-absl::StatusOr<RoundState*> Coordinator::Impl::FindOrStartRound(Job& job,
-                                                                const SaveAddress& address) {
-  auto it = job.rounds.find(address.attempt);
-  if (it != job.rounds.end()) {
-    if (it->second->round.step() == address.step) return it->second.get();
-    return absl::InvalidArgumentError(absl::StrCat(it->second->round.Describe(), ", node ",
-                                                   address.node, " calls it step ", address.step));
-  }
-  if (job.rounds.size() >= kMaxRoundsPerJob) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(job.rounds.size(), " saves of job ", job.name,
-                     " are under way; wait for some to become durable"));
-  }
-  for (const auto& [attempt, other] : job.rounds) {
-    if (other->round.step() != address.step) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(CheckpointName(job.name, address.step), " is being saved already by attempt ",
-                     AttemptName(attempt.epoch, attempt.save_number),
-                     "; wait until that is durable or has failed"));
-  }
-  if (!job.worlds.at(address.attempt.epoch)->HasNode(address.node)) {
-    return absl::InvalidArgumentError(absl::StrCat("node ", address.node, " has no rank in epoch ",
-                                                   address.attempt.epoch, " of job ", job.name));
-  }
-  return &StartRound(job, address.attempt, address.step);
-}
-
-RoundState& Coordinator::Impl::StartRound(Job& job, AttemptKey attempt, uint64_t step) {
-  auto& state = job.rounds[attempt];
-  state = std::make_unique<RoundState>(
-      SaveRound(job.name, step, attempt, job.worlds.at(attempt.epoch)));
-  ++saves_under_way_;
-  return *state;
-}
-
 absl::Status Coordinator::Impl::CheckNotCommitted(const Job& job, const SaveAddress& address,
                                                   bool overwrite) {
   auto it = job.checkpoints.find(address.step);
@@ -148,6 +110,12 @@ void Coordinator::Impl::PlanSave(const v1::PlanSaveRequest& request,
   if (!status.ok()) return deferred.Answer(std::move(done), status);
   absl::StatusOr<RoundState*> state = FindOrStartRound(job, address);
   if (!state.ok()) return deferred.Answer(std::move(done), state.status());
+  if ((*state)->committing) {
+    return deferred.Answer(
+        std::move(done), absl::FailedPreconditionError(
+                             absl::StrCat((*state)->round.Describe(), " is being committed: node ",
+                                          request.node(), " has reported its files already")));
+  }
   SaveRound& round = (*state)->round;
   if (status = round.GiveLayouts(request); !status.ok()) {
     if (absl::IsFailedPrecondition(status)) FailRound(job, address.attempt, status, deferred);
@@ -249,6 +217,7 @@ void Coordinator::Impl::ReportStaged(const v1::ReportStagedRequest& request,
   }
   absl::StatusOr<RoundState*> state = FindOrStartRound(**job, address);
   if (!state.ok()) return deferred.Answer(std::move(done), state.status());
+  if ((*state)->committing) return deferred.Answer(std::move(done), staged);
   if (status = (*state)->round.Staged(request); !status.ok()) {
     if (absl::IsFailedPrecondition(status)) FailRound(**job, address.attempt, status, deferred);
     DropIfUntouched(**job, address.attempt);
@@ -330,200 +299,6 @@ void Coordinator::Impl::CommitSave(const v1::CommitSaveRequest& request,
     ArmDeadline(**state);
     TrySettle(job, deferred);
   }
-}
-
-void Coordinator::Impl::ArmDeadline(RoundState& state) {
-  CancelAlarm(state.alarm);
-  const absl::Time when = std::min(state.plan_deadline, state.save_deadline);
-  if (when == absl::InfiniteFuture() || state.committing) return;
-  state.alarm = SetAlarm(when, [name = state.round.job(), attempt = state.round.attempt()](
-                                   Impl& impl) { impl.RoundTimedOut(name, attempt); });
-}
-
-void Coordinator::Impl::RoundTimedOut(const std::string& name, AttemptKey attempt) {
-  Deferred deferred;
-  absl::MutexLock lock(&mutex_);
-  Job* job = FindJob(name);
-  auto it = job->rounds.find(attempt);
-  if (it == job->rounds.end() || it->second->committing) return;
-  RoundState& state = *it->second;
-  if (std::min(state.plan_deadline, state.save_deadline) > clock_.Now()) return;  // re-armed
-  FailRound(*job, attempt,
-            absl::DeadlineExceededError(
-                absl::StrCat(state.round.Describe(), ": ", state.round.DescribeWaiting())),
-            deferred);
-}
-
-void Coordinator::Impl::FailRound(Job& job, AttemptKey attempt, absl::Status status,
-                                  Deferred& deferred) {
-  auto it = job.rounds.find(attempt);
-  if (it == job.rounds.end()) return;
-  RoundState& state = *it->second;
-  for (auto& [node, done] : state.plan_calls) deferred.Answer(std::move(done), status);
-  for (auto& [node, done] : state.commit_calls) deferred.Answer(std::move(done), status);
-  job.failures.emplace_back(attempt, status);
-  if (job.failures.size() > kRememberedFailures) job.failures.pop_front();
-  probe_.SaveFailed(job.name, state.round.step(), status);
-  EraseRound(job, attempt);
-  TrySettle(job, deferred);
-}
-
-void Coordinator::Impl::EraseRound(Job& job, AttemptKey attempt) {
-  auto it = job.rounds.find(attempt);
-  CancelAlarm(it->second->alarm);
-  job.rounds.erase(it);
-  --saves_under_way_;
-}
-
-// A refused call must not leave a round that blocks its step.
-void Coordinator::Impl::DropIfUntouched(Job& job, AttemptKey attempt) {
-  auto it = job.rounds.find(attempt);
-  if (it == job.rounds.end()) return;
-  const RoundState& state = *it->second;
-  if (state.plan_calls.empty() && state.commit_calls.empty() && !state.planning &&
-      state.round.plan() == nullptr && state.round.StagedNodes().empty()) {
-    EraseRound(job, attempt);
-  }
-}
-
-// What the writer needs, taken out of the round.
-struct Coordinator::Impl::CommitWork {
-  std::string job;
-  AttemptKey attempt;
-  uint64_t step = 0;
-  uint32_t world_size = 0;
-  std::string store;
-  bool overwrite = false;
-  std::string plan_id;
-  std::shared_ptr<const PlannedSave> plan;  // null: to be made from the layouts
-  std::vector<std::string> layouts;
-  std::vector<v1::CommitSaveRequest> reports;
-  absl::Time begun;
-};
-
-void Coordinator::Impl::StartCommit(Job& job, RoundState& state, Deferred& deferred) {
-  CancelAlarm(state.alarm);
-  auto work = std::make_shared<CommitWork>();
-  work->plan_id = state.round.FingerprintPlanId();
-  const AttemptKey attempt = state.round.attempt();
-  for (const auto& [node, ranks] : state.round.world().ranks_of_node) {
-    if (state.round.PlanIdOf(node) == work->plan_id) continue;
-    job.plan = nullptr;
-    return FailRound(job, attempt,
-                     absl::FailedPreconditionError(absl::StrCat(
-                         state.round.Describe(), ": ", RanksToString(ranks), " (node ", node,
-                         ") saved by another plan than the ranks' layouts ask for; the next save "
-                         "is planned anew")),
-                     deferred);
-  }
-  work->job = job.name;
-  work->attempt = attempt;
-  work->step = state.round.step();
-  work->world_size = state.round.world().size();
-  work->store = state.round.world().store;
-  work->overwrite = state.overwrite;
-  work->plan = state.round.plan();
-  work->layouts = state.round.TakeLayouts();
-  work->reports = state.round.TakeReports();
-  work->begun = clock_.Now();
-  state.committing = true;
-  absl::Status status = writer_.Submit([this, work] { RunCommit(work); });
-  if (!status.ok()) FailRound(job, attempt, status, deferred);
-}
-
-void Coordinator::Impl::RunCommit(std::shared_ptr<CommitWork> work) {
-  CommitFinished(*work, WriteCheckpoint(*work));
-}
-
-absl::StatusOr<v1::CheckpointRecord> Coordinator::Impl::WriteCheckpoint(CommitWork& work) {
-  if (work.plan == nullptr) {
-    auto plan = MakePlannedSave(work.layouts);
-    if (!plan.ok()) return plan.status();
-    work.plan = *std::move(plan);
-  }
-  if (work.plan->plan_id != work.plan_id) {
-    return absl::InternalError("the plan at hand is not the one that was saved by");
-  }
-  Commit commit = MakeCommit(work);
-  std::vector<const v1::CommitSaveRequest*> reports;
-  for (const v1::CommitSaveRequest& report : work.reports) {
-    reports.push_back(&report);
-    commit.manifest.mutable_tags()->insert(report.tags().begin(), report.tags().end());
-  }
-  absl::Status status = FillManifest(work.plan->plan, reports, commit.manifest);
-  if (!status.ok()) return status;
-  return CommitCheckpoint(file_system_, *catalog_, commit);
-}
-
-// All of the manifest but what was written.
-Commit Coordinator::Impl::MakeCommit(const CommitWork& work) {
-  absl::MutexLock lock(&mutex_);
-  const Job& job = *FindJob(work.job);
-  Commit commit{.job = MakeJobRecord(job),
-                .store = work.store,
-                .store_folder = options_.stores.at(work.store),
-                .overwrite = work.overwrite};
-  commit.job.set_last_commit_sequence(job.last_commit_sequence + 1);
-  v1::Manifest& manifest = commit.manifest;
-  manifest.set_job(work.job);
-  manifest.set_step(work.step);
-  manifest.mutable_attempt()->set_epoch(work.attempt.epoch);
-  manifest.mutable_attempt()->set_save_number(work.attempt.save_number);
-  manifest.set_world_size(work.world_size);
-  manifest.set_commit_sequence(job.last_commit_sequence + 1);
-  manifest.set_committed_unix_microseconds(absl::ToUnixMicros(clock_.Now()));
-  *manifest.mutable_owner() = job.owner;
-  auto loaded = job.loaded_step.find(work.attempt.epoch);
-  if (loaded != job.loaded_step.end()) manifest.set_parent_step(loaded->second);
-  manifest.set_software_version(options_.software_version);
-  manifest.set_chunk_bytes(kChunkBytes);
-  return commit;
-}
-
-void Coordinator::Impl::CommitFinished(const CommitWork& work,
-                                       absl::StatusOr<v1::CheckpointRecord> record) {
-  v1::CheckpointRecord replaced;
-  FilePaths kept;
-  {
-    Deferred deferred;
-    absl::MutexLock lock(&mutex_);
-    Job& job = *FindJob(work.job);
-    RoundState& state = *job.rounds.at(work.attempt);
-    if (!record.ok()) {
-      const absl::Status status = Annotate(record.status(), state.round.Describe());
-      return FailRound(job, work.attempt, status, deferred);
-    }
-    job.last_commit_sequence = record->summary().commit_sequence();
-    job.plan = work.plan;
-    job.plan_epoch = work.attempt.epoch;
-    v1::CheckpointRecord& current = job.checkpoints[work.step];
-    // Files that a load still reads are left to collection.
-    if (!IsBeingLoaded(job, work.step)) replaced = std::move(current);
-    current = *record;
-    kept = FilesNamedByOthers(job, replaced);
-    v1::CommitSaveResponse response;
-    response.set_commit_sequence(job.last_commit_sequence);
-    for (auto& [node, done] : state.commit_calls) {
-      deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
-    }
-    EraseRound(job, work.attempt);
-    CommittedSave saved{.job = work.job,
-                        .step = work.step,
-                        .bytes = record->summary().size_bytes(),
-                        .committed = clock_.Now(),
-                        .commit_seconds = absl::ToDoubleSeconds(clock_.Now() - work.begun)};
-    for (const v1::CommitSaveRequest& report : work.reports) {
-      saved.blocked_seconds = std::max(saved.blocked_seconds, report.blocked_seconds());
-      saved.snapshot_seconds = std::max(saved.snapshot_seconds, report.snapshot_seconds());
-      saved.persist_seconds = std::max(saved.persist_seconds, report.persist_seconds());
-    }
-    probe_.SaveCommitted(saved);
-    PublishJobState(job);
-    TrySettle(job, deferred);
-  }
-  if (replaced.files().empty()) return;
-  const absl::Status status = RemoveReplacedFiles(file_system_, FolderOf(replaced), replaced, kept);
-  if (!status.ok()) probe_.Warning(std::string(status.message()));
 }
 
 }  // namespace ckptd

@@ -36,6 +36,63 @@ void FakeCluster::RestartCoordinator() {
   coordinator_ = *std::move(made);
 }
 
+void FakeCluster::LosePower(uint64_t seed) {
+  coordinator_.reset();
+  REQUIRE(files->PowerOff(seed).ok());
+  files = std::make_unique<FaultInjectingFileSystem>(*posix);
+  RestartCoordinator();
+}
+
+void FakeCluster::LoseCatalog() {
+  coordinator_.reset();
+  std::filesystem::remove_all(folder_ / "catalog");
+  RestartCoordinator();
+}
+
+void FakeCluster::LetCollectionRun() {
+  // Files are as old as the machine's clock says, so the test's clock must pass it.
+  clock.Set(SystemClock().Now() + absl::Hours(48));
+  alarms.Advance(absl::Minutes(20));
+  RestartCoordinator();  // waits for the collections
+  clock.Set(clock.Now() + absl::Hours(48));
+  alarms.Advance(absl::Minutes(20));
+  RestartCoordinator();
+}
+
+v1::CheckpointSummary FakeCluster::Summary(uint64_t step) {
+  Answer<v1::ListCheckpointsResponse> answer;
+  coordinator_->ListCheckpoints({}, answer.done());
+  const auto listed = answer.Wait();
+  REQUIRE(listed.ok());
+  for (const auto& checkpoint : listed->checkpoints()) {
+    if (checkpoint.step() == step) return checkpoint;
+  }
+  FAIL("step " << step << " is not listed");
+  return {};
+}
+
+void FakeCluster::CheckThatAllAreWhole() {
+  for (uint64_t step : Steps()) {
+    v1::AuthorizedShowCheckpoint request;
+    request.mutable_request()->set_job("gpt");
+    request.mutable_request()->mutable_selector()->set_step(step);
+    Answer<v1::ShowCheckpointResponse> answer;
+    coordinator_->ShowCheckpoint(request, answer.done());
+    const auto shown = answer.Wait();
+    INFO(step << ": " << shown.status().ToString());
+    REQUIRE(shown.ok());
+    v1::Manifest manifest;
+    REQUIRE(manifest.ParseFromString(shown->manifest()));
+    CHECK(manifest.files_size() > 0);
+    CHECK(manifest.commit_sequence() == shown->summary().commit_sequence());
+    for (const v1::DataFile& file : manifest.files()) {
+      const std::string path = shown->job_folder() + "/" + file.path();
+      REQUIRE(Exists(path));
+      CHECK(std::filesystem::file_size(path) == file.size_bytes());
+    }
+  }
+}
+
 bool FakeCluster::Exists(const std::string& path) const { return std::filesystem::exists(path); }
 
 std::vector<uint64_t> FakeCluster::Steps() {
@@ -207,6 +264,17 @@ Answer<v1::PlanLoadResponse> FakeNode::Load(std::optional<uint64_t> step,
   Answer<v1::PlanLoadResponse> answer;
   cluster_.coordinator().PlanLoad(request, answer.done());
   return answer;
+}
+
+void FakeNode::Finish() {
+  v1::FinishLoadRequest request;
+  request.set_job("gpt");
+  request.set_epoch(epoch);
+  request.set_load_number(load_number);
+  request.set_node(name_);
+  Answer<v1::FinishLoadResponse> answer;
+  cluster_.coordinator().FinishLoad(request, answer.done());
+  CHECK(answer.status().ok());
 }
 
 }  // namespace ckptd

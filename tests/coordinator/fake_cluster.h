@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "daemon/coordinator/coordinator.h"
 #include "daemon/coordinator/fingerprint.h"
@@ -46,6 +47,22 @@ class Answer {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+class WarningProbe : public CoordinatorProbe {
+ public:
+  void Warning(const std::string& message) override {
+    absl::MutexLock lock(&mutex_);
+    text_ += message + "\n";
+  }
+  std::string text() const {
+    absl::MutexLock lock(&mutex_);
+    return text_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+};
+
 class FakeCluster {
  public:
   FakeCluster();
@@ -54,6 +71,10 @@ class FakeCluster {
   Coordinator& coordinator() { return *coordinator_; }
   // As if its process had been killed and started again.
   void RestartCoordinator();
+  // The same, but the machine lost power: what was not durable may be gone.
+  void LosePower(uint64_t seed);
+  // The same, but without its catalog.
+  void LoseCatalog();
   absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator();
   std::string store() const { return folder_ / "store"; }
   std::string manifest(uint64_t step) const {
@@ -62,11 +83,16 @@ class FakeCluster {
   bool Exists(const std::string& path) const;
 
   std::vector<uint64_t> Steps();
+  // Every listed checkpoint has its manifest, and every file that names, on the store.
+  void CheckThatAllAreWhole();
+  // Long after: collections have run and are done.
+  void LetCollectionRun();
+  v1::CheckpointSummary Summary(uint64_t step);
   Answer<v1::RemoveCheckpointsResponse> Remove(uint64_t step, uint32_t user_id = 1000);
 
   ManualClock clock;
   ManualAlarms alarms{clock};
-  CoordinatorProbe probe;
+  WarningProbe probe;
   std::unique_ptr<FileSystem> posix;
   std::unique_ptr<FaultInjectingFileSystem> files;
 
@@ -90,6 +116,7 @@ class FakeNode {
   Answer<v1::CommitSaveResponse> Send(const v1::CommitSaveRequest& report);
   Answer<v1::PlanLoadResponse> Load(std::optional<uint64_t> step,
                                     const v1::LoadOptions& options = {});
+  void Finish();
 
   void UsePlan(const v1::PlanSaveResponse& plan) { plan_ = plan; }
 
