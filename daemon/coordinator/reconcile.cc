@@ -119,6 +119,7 @@ class Reconciler {
     if (status.ok()) {
       auto known = known_.find(key);
       if (known != known_.end() && known->second.manifest_frame() == frame &&
+          (*file)->size_bytes() == ManifestFileBytes(frame) &&
           known->second.summary().store() == store) {
         found_[key] = known->second;
         return absl::OkStatus();

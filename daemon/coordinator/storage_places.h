@@ -10,9 +10,7 @@
 
 namespace ckptd {
 
-// Bytes of a manifest's frame (storage/format/manifest.h): enough to tell two
-// manifests apart without reading them.
-inline constexpr uint64_t kManifestFrameBytes = 32;
+// Above this a manifest is not read.
 inline constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 
 inline std::string JobFolder(const std::string& store_folder, const std::string& job) {

@@ -18,7 +18,6 @@ constexpr size_t kVersionAt = 8;
 constexpr size_t kFeaturesAt = 12;
 constexpr size_t kLengthAt = 20;
 constexpr size_t kChecksumAt = 28;
-constexpr size_t kFrameBytes = 32;
 
 template <typename Number>
 void AppendLittleEndian(Number value, std::string* out) {
@@ -54,7 +53,7 @@ std::string SerializeBody(const v1::Manifest& manifest) {
 
 // The body, if the frame around it is whole.
 absl::StatusOr<std::string_view> OpenFrame(std::string_view bytes) {
-  if (bytes.size() < kFrameBytes) {
+  if (bytes.size() < kManifestFrameBytes) {
     return absl::DataLossError(
         absl::StrCat("it has ", bytes.size(), " bytes, too few for a manifest"));
   }
@@ -64,7 +63,7 @@ absl::StatusOr<std::string_view> OpenFrame(std::string_view bytes) {
   const uint32_t version = ReadLittleEndian<uint32_t>(bytes, kVersionAt);
   const uint64_t features = ReadLittleEndian<uint64_t>(bytes, kFeaturesAt);
   const uint64_t length = ReadLittleEndian<uint64_t>(bytes, kLengthAt);
-  const std::string_view body = bytes.substr(kFrameBytes);
+  const std::string_view body = bytes.substr(kManifestFrameBytes);
   if (length != body.size()) {
     return absl::DataLossError(absl::StrCat("it should have ", length, " bytes behind its frame, ",
                                             "it has ", body.size()));
@@ -97,6 +96,11 @@ absl::Status WithPath(const absl::Status& status, std::string_view path) {
 }
 
 }  // namespace
+
+uint64_t ManifestFileBytes(std::string_view frame) {
+  if (frame.size() < kManifestFrameBytes) return 0;
+  return kManifestFrameBytes + ReadLittleEndian<uint64_t>(frame, kLengthAt);
+}
 
 std::string EncodeManifest(const v1::Manifest& manifest) {
   const std::string body = SerializeBody(manifest);

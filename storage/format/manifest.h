@@ -10,6 +10,8 @@
 #ifndef CKPTD_STORAGE_FORMAT_MANIFEST_H_
 #define CKPTD_STORAGE_FORMAT_MANIFEST_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -22,6 +24,12 @@ namespace ckptd {
 // The frame and the manifest, of which nothing is checked: a writer decodes what it
 // encoded before it commits it. Equal manifests give equal bytes. Above Protobuf's
 // limit of 2 GiB the body is empty, which DecodeManifest refuses.
+// The frame in front of the body.
+inline constexpr size_t kManifestFrameBytes = 32;
+
+// How large the file is whose first kManifestFrameBytes bytes are `frame`; 0 if it is shorter.
+uint64_t ManifestFileBytes(std::string_view frame);
+
 std::string EncodeManifest(const v1::Manifest& manifest);
 
 // Checks the frame, then everything a load will rely on (CheckManifest). DATA_LOSS

@@ -13,12 +13,13 @@ TEST_CASE("invariant 6: stopping answers every call that waits, and all that com
   TwoNodes nodes;
   nodes.Join();
   nodes.Save(40);
-  auto plan = nodes.a.Plan(50);
+  nodes.Plan(50);
+  auto commit = nodes.a.Commit(50);
   auto load = nodes.a.Load(std::nullopt);
   FakeNode other(nodes.cluster, "c", {{0, MakeLayout({}, {"lr"})}});
   auto join = other.Join(2, "run2");
   nodes.cluster.coordinator().Stop();
-  CHECK(plan.status().code() == absl::StatusCode::kUnavailable);
+  CHECK(commit.status().code() == absl::StatusCode::kUnavailable);
   CHECK(load.status().code() == absl::StatusCode::kUnavailable);
   CHECK(join.status().code() == absl::StatusCode::kUnavailable);
   CHECK(nodes.b.Plan(50).status().code() == absl::StatusCode::kUnavailable);
