@@ -58,6 +58,7 @@ TEST_CASE("a layout is made from arrays, and a bad one names its tensor") {
                                   nullptr,
                                   nullptr,
                                   nullptr,
+                                  nullptr,
                                   none};
   ckptd_layout* layout = nullptr;
   REQUIRE(ckptd_layout_create(&spec, &layout) == nullptr);
