@@ -148,9 +148,9 @@ class Client:
         What no fenced optimizer owns has been copied when this returns; the rest must stay
         as it is until ``handle.wait_snapshot()``, which the fence calls. ``timeout_seconds``
         is for the whole save, until durable. Raises InvalidArgument for what can't be saved
-        (naming it), AlreadyExists for a step that is committed (without ``overwrite``) or in
-        flight, DeadlineExceeded naming a rank that did not save, and what else went wrong
-        before the snapshot.
+        (naming it), AlreadyExists for a step that is committed (without ``overwrite``),
+        FailedPrecondition for one that is in flight, DeadlineExceeded naming a rank that did
+        not save, and what else went wrong before the snapshot.
         """
         self._handle()
         self._outcomes.tell()

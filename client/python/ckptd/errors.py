@@ -28,7 +28,7 @@ class NotFound(Error, LookupError):
 
 
 class AlreadyExists(Error):
-    """That step is committed already (see ``overwrite``), or is being saved."""
+    """That step is committed already (see ``overwrite``)."""
 
     code = "ALREADY_EXISTS"
 
@@ -46,7 +46,7 @@ class ResourceExhausted(Error):
 
 
 class FailedPrecondition(Error):
-    """Not in this state: a superseded world, a forked child, a closed client."""
+    """Not in this state: a step in flight, a superseded world, a forked child, a closed client."""
 
     code = "FAILED_PRECONDITION"
 
