@@ -93,7 +93,6 @@ void WriteCheckpoint(const v1::CheckpointSummary& checkpoint, JsonWriter& json) 
   json.Key("step").Unsigned(checkpoint.step());
   json.Key("latest").Bool(checkpoint.latest());
   json.Key("committed").Text(Timestamp(Committed(checkpoint)));
-  json.Key("commit_sequence").Unsigned(checkpoint.commit_sequence());
   json.Key("attempt").Text(AttemptOf(checkpoint.attempt()));
   json.Key("world_size").Unsigned(checkpoint.world_size());
   json.Key("size_bytes").Unsigned(checkpoint.size_bytes());

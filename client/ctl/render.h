@@ -13,8 +13,8 @@
 namespace ckptd {
 
 std::string ListText(const v1::ListCheckpointsResponse& answer, absl::Time now);
-// {"checkpoints":[{"job":,"step":,"latest":,"committed":,"commit_sequence":,"attempt":,
-//   "world_size":,"size_bytes":,"tensors":,"files":,"store":,"user_id":,"parent_step":}]}
+// {"checkpoints":[{"job":,"step":,"latest":,"committed":,"attempt":,"world_size":,
+//   "size_bytes":,"tensors":,"files":,"store":,"user_id":,"parent_step":}]}
 std::string ListJson(const v1::ListCheckpointsResponse& answer);
 
 std::string ShowText(const v1::ShowCheckpointResponse& answer, const v1::Manifest& manifest,

@@ -214,7 +214,6 @@ v1::CheckpointRecord MakeCheckpointRecord(const v1::Manifest& manifest, const st
   summary.set_job(manifest.job());
   summary.set_step(manifest.step());
   *summary.mutable_attempt() = manifest.attempt();
-  summary.set_commit_sequence(manifest.commit_sequence());
   summary.set_committed_unix_microseconds(manifest.committed_unix_microseconds());
   summary.set_world_size(manifest.world_size());
   uint64_t size_bytes = 0;

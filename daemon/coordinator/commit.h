@@ -32,7 +32,7 @@ namespace ckptd {
 
 struct Commit {
   v1::Manifest manifest;
-  v1::JobRecord job;  // with last_commit_sequence as the manifest has it
+  v1::JobRecord job;
   std::string store;
   std::string store_folder;
   bool overwrite = false;

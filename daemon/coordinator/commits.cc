@@ -113,8 +113,6 @@ absl::StatusOr<v1::CheckpointRecord> Coordinator::Impl::WriteCheckpoint(CommitWo
 Commit Coordinator::Impl::MakeCommit(const CommitWork& work) {
   absl::MutexLock lock(&mutex_);
   Job& job = *FindJob(work.job);
-  // Used up also when the commit fails: a number in doubt is never given twice.
-  ++job.last_commit_sequence;
   Commit commit{.job = MakeJobRecord(job),
                 .store = work.store,
                 .store_folder = options_.stores.at(work.store),
@@ -125,7 +123,6 @@ Commit Coordinator::Impl::MakeCommit(const CommitWork& work) {
   manifest.mutable_attempt()->set_epoch(work.attempt.epoch);
   manifest.mutable_attempt()->set_save_number(work.attempt.save_number);
   manifest.set_world_size(work.world_size);
-  manifest.set_commit_sequence(job.last_commit_sequence);
   manifest.set_committed_unix_microseconds(absl::ToUnixMicros(clock_.Now()));
   *manifest.mutable_owner() = job.owner;
   auto loaded = job.loaded_step.find(work.attempt.epoch);
@@ -156,10 +153,8 @@ void Coordinator::Impl::CommitFinished(const CommitWork& work,
     if (!IsBeingLoaded(job, work.step)) replaced = std::move(current);
     current = *record;
     kept = FilesNamedByOthers(job, replaced);
-    v1::CommitSaveResponse response;
-    response.set_commit_sequence(record->summary().commit_sequence());
     for (auto& [node, done] : state.commit_calls) {
-      deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
+      deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(v1::CommitSaveResponse()));
     }
     EraseRound(job, work.attempt);
     CommittedSave saved{.job = work.job,

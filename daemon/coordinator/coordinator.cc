@@ -102,7 +102,6 @@ void Coordinator::Impl::Start(Reconciled reconciled) {
       job.has_owner = record.has_owner();
       job.owner = record.owner();
       job.settled_epoch = record.settled_epoch();
-      job.last_commit_sequence = record.last_commit_sequence();
       for (const v1::WorldRecord& world : record.worlds()) {
         job.worlds[world.epoch()] = MakeWorld(world);
         if (world.has_loaded_step()) job.loaded_step[world.epoch()] = world.loaded_step();

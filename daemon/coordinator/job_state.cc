@@ -10,7 +10,6 @@ v1::JobRecord MakeJobRecord(const Job& job) {
   if (job.has_owner) *record.mutable_owner() = job.owner;
   record.set_last_epoch(job.table.last_epoch());
   record.set_settled_epoch(job.settled_epoch);
-  record.set_last_commit_sequence(job.last_commit_sequence);
   for (const auto& [epoch, world] : job.worlds) {
     v1::WorldRecord* recorded = record.add_worlds();
     recorded->set_epoch(epoch);
@@ -27,7 +26,7 @@ const v1::CheckpointRecord* LatestCheckpoint(const Job& job) {
   const v1::CheckpointRecord* latest = nullptr;
   for (const auto& [step, record] : job.checkpoints) {
     if (latest == nullptr ||
-        record.summary().commit_sequence() > latest->summary().commit_sequence()) {
+        KeyOf(record.summary().attempt()) > KeyOf(latest->summary().attempt())) {
       latest = &record;
     }
   }

@@ -90,7 +90,6 @@ struct Job {
   v1::Owner owner;
   bool has_owner = false;
   uint64_t settled_epoch = 0;
-  uint64_t last_commit_sequence = 0;
 
   WorldTable table;
   // By epoch: the current one, and older ones that are not settled.
@@ -118,7 +117,7 @@ struct Job {
 };
 
 v1::JobRecord MakeJobRecord(const Job& job);
-// Null where there is none.
+// Of the newest attempt. Null where there is none.
 const v1::CheckpointRecord* LatestCheckpoint(const Job& job);
 // "steps 10, 20, 30", or "no checkpoint".
 std::string DescribeSteps(const Job& job);

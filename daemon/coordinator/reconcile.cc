@@ -165,8 +165,6 @@ class Reconciler {
     }
     v1::JobRecord& record = JobOf(job);
     if (!record.has_owner()) *record.mutable_owner() = manifest->owner();
-    record.set_last_commit_sequence(
-        std::max(record.last_commit_sequence(), manifest->commit_sequence()));
     record.set_last_epoch(std::max(record.last_epoch(), manifest->attempt().epoch()));
     v1::CheckpointRecord added = MakeCheckpointRecord(*manifest, store, frame);
     status = catalog_.PutCheckpoint(record, added, *manifest);

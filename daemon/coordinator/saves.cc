@@ -246,7 +246,6 @@ void Coordinator::Impl::CommitSave(const v1::CommitSaveRequest& request,
   Job& job = **found;
   v1::CommitSaveResponse response;
   if (IsCommitted(job, address.attempt, address.step)) {
-    response.set_commit_sequence(job.checkpoints.at(address.step).summary().commit_sequence());
     return deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
   }
   absl::StatusOr<RoundState*> state = FindOrStartRound(job, address);

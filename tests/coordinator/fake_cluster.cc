@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "daemon/coordinator/save_round.h"
 #include "storage/file_system/posix_file_system.h"
 #include "storage/format/checkpoint_path.h"
 #include "storage/format/checksum.h"
@@ -84,7 +85,7 @@ void FakeCluster::CheckThatAllAreWhole() {
     v1::Manifest manifest;
     REQUIRE(manifest.ParseFromString(shown->manifest()));
     CHECK(manifest.files_size() > 0);
-    CHECK(manifest.commit_sequence() == shown->summary().commit_sequence());
+    CHECK(KeyOf(manifest.attempt()) == KeyOf(shown->summary().attempt()));
     for (const v1::DataFile& file : manifest.files()) {
       const std::string path = shown->job_folder() + "/" + file.path();
       REQUIRE(Exists(path));

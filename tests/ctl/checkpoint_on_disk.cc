@@ -79,7 +79,6 @@ CheckpointOnDisk::CheckpointOnDisk() {
   manifest_.mutable_attempt()->set_epoch(1);
   manifest_.mutable_attempt()->set_save_number(3);
   manifest_.set_world_size(2);
-  manifest_.set_commit_sequence(7);
   manifest_.set_committed_unix_microseconds(1'800'000'000'000'000);
   manifest_.mutable_owner()->set_user_id(1000);
   manifest_.set_software_version("0.1.0");

@@ -16,7 +16,6 @@ v1::CheckpointSummary Summary(uint64_t step, bool latest) {
   summary.set_step(step);
   summary.mutable_attempt()->set_epoch(1);
   summary.mutable_attempt()->set_save_number(3);
-  summary.set_commit_sequence(7);
   summary.set_committed_unix_microseconds(1'800'000'000'000'000);
   summary.set_world_size(2);
   summary.set_size_bytes(3 << 20);
@@ -45,8 +44,7 @@ TEST_CASE("list for programs keeps its keys") {
   answer.mutable_checkpoints(0)->set_parent_step(20);
   CHECK(ListJson(answer) ==
         "{\"checkpoints\":[{\"job\":\"gpt\",\"step\":40,\"latest\":true,"
-        "\"committed\":\"2027-01-15T08:00:00.000000Z\",\"commit_sequence\":7,"
-        "\"attempt\":\"e1s3\",\"world_size\":2,\"size_bytes\":3145728,\"tensors\":2,\"files\":2,"
+        "\"committed\":\"2027-01-15T08:00:00.000000Z\",\"attempt\":\"e1s3\",\"world_size\":2,\"size_bytes\":3145728,\"tensors\":2,\"files\":2,"
         "\"store\":\"default\",\"user_id\":1000,\"parent_step\":20}]}\n");
 }
 

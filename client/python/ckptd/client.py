@@ -53,7 +53,6 @@ class Checkpoint:
     tensors: int
     files: int
     world_size: int
-    commit_sequence: int
     committed_unix_microseconds: int
     store: str
 
@@ -415,7 +414,6 @@ class Client:
                 tensors=int(entry["tensors"]),
                 files=int(entry["files"]),
                 world_size=int(entry["world_size"]),
-                commit_sequence=int(entry["commit_sequence"]),
                 committed_unix_microseconds=int(entry["committed_unix_microseconds"]),
                 store=entry["store"],
             )

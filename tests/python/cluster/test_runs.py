@@ -159,7 +159,7 @@ def test_an_overwrite_that_never_becomes_durable_leaves_the_old_one(cluster, job
     new.kill()
 
 
-def test_the_latest_is_the_one_committed_last_not_the_highest_number(cluster, job):
+def test_the_latest_is_the_one_saved_last_not_the_highest_number(cluster, job):
     ranks = cluster.run(2)
     for step in (500, 1000, 600):
         ranks.each("save_durably", job, step)
