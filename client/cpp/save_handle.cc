@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/fork_guard.h"
 #include "client/cpp/layout.h"
+#include "proto/rpc/save_phase.h"
 #include "proto/rpc/status.h"
 
 namespace ckptd {
@@ -16,25 +17,6 @@ constexpr absl::Duration kListTimeout = absl::Seconds(10);
 // How long a waiting handle looks for a daemon that went away.
 constexpr absl::Duration kLongestAbsence = absl::Seconds(30);
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(200);
-
-std::string PhaseName(v1::SavePhase phase) {
-  switch (phase) {
-    case v1::SAVE_PHASE_PLAN:
-      return "plan";
-    case v1::SAVE_PHASE_SNAPSHOT:
-      return "snapshot";
-    case v1::SAVE_PHASE_PERSIST:
-      return "persist";
-    case v1::SAVE_PHASE_COMMIT:
-      return "commit";
-    case v1::SAVE_PHASE_DURABLE:
-      return "durable";
-    case v1::SAVE_PHASE_FAILED:
-      return "failed";
-    default:
-      return "unknown";
-  }
-}
 
 bool IsFinal(const v1::SaveStatus& status) {
   return status.phase() == v1::SAVE_PHASE_DURABLE || status.phase() == v1::SAVE_PHASE_FAILED;
@@ -89,7 +71,7 @@ absl::Status SaveHandle::WaitDurable(absl::Duration timeout) {
   if (status->phase() == v1::SAVE_PHASE_FAILED) return Failure(*status);
   return absl::DeadlineExceededError(absl::StrCat(
       Describe(), " is not durable after ", absl::FormatDuration(timeout), "; it is in phase ",
-      PhaseName(status->phase()), " on node ", connection_->node()));
+      SavePhaseName(status->phase()), " on node ", connection_->node()));
 }
 
 absl::StatusOr<v1::SaveStatus> SaveHandle::Status() {

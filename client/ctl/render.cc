@@ -8,6 +8,7 @@
 #include "client/ctl/table.h"
 #include "daemon/runtime/json_writer.h"
 #include "daemon/runtime/quantity.h"
+#include "proto/rpc/save_phase.h"
 #include "storage/format/checkpoint_path.h"
 #include "storage/format/text.h"
 #include "storage/layout/data_type.h"
@@ -53,25 +54,6 @@ uint64_t CopyBytes(const Copies& copies) {
   uint64_t bytes = 0;
   for (const v1::PerRankCopy& copy : copies) bytes += copy.piece().size_bytes();
   return bytes;
-}
-
-std::string PhaseName(v1::SavePhase phase) {
-  switch (phase) {
-    case v1::SAVE_PHASE_PLAN:
-      return "plan";
-    case v1::SAVE_PHASE_SNAPSHOT:
-      return "snapshot";
-    case v1::SAVE_PHASE_PERSIST:
-      return "persist";
-    case v1::SAVE_PHASE_COMMIT:
-      return "commit";
-    case v1::SAVE_PHASE_DURABLE:
-      return "durable";
-    case v1::SAVE_PHASE_FAILED:
-      return "failed";
-    default:
-      return "?";
-  }
 }
 
 template <typename Checkpoints>
@@ -270,7 +252,7 @@ std::string StatusText(const v1::GetNodeStatusResponse& status) {
     Table table({"SAVE OF", ">STEP", "ATTEMPT", "PHASE", ">SIZE", ">PERSISTED"});
     for (const v1::SaveInFlight& save : status.saves()) {
       table.AddRow({save.job(), absl::StrCat(save.step()), AttemptOf(save.attempt()),
-                    PhaseName(save.phase()), HumanByteSize(save.bytes()),
+                    SavePhaseName(save.phase()), HumanByteSize(save.bytes()),
                     HumanByteSize(save.persisted_bytes())});
     }
     absl::StrAppend(&text, "\n", table.ToString());
@@ -294,7 +276,7 @@ std::string StatusJson(const v1::GetNodeStatusResponse& status) {
   for (const v1::SaveInFlight& save : status.saves()) {
     json.BeginObject().Key("job").Text(save.job()).Key("step").Unsigned(save.step());
     json.Key("attempt").Text(AttemptOf(save.attempt()));
-    json.Key("phase").Text(PhaseName(save.phase())).Key("size_bytes").Unsigned(save.bytes());
+    json.Key("phase").Text(SavePhaseName(save.phase())).Key("size_bytes").Unsigned(save.bytes());
     json.Key("persisted_bytes").Unsigned(save.persisted_bytes()).EndObject();
   }
   return Line(json.EndArray().EndObject());
