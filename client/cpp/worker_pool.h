@@ -31,7 +31,8 @@ class WorkerPool {
   [[nodiscard]] absl::Status Submit(absl::AnyInvocable<void()> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls task(0) ... task(count - 1), some of them at the same time, the calling
-  // thread helping, and returns when all have returned.
+  // thread helping, and returns when all have returned. Not from a task: two of them
+  // could each wait for the thread that the other holds.
   void ForEach(size_t count, absl::FunctionRef<void(size_t)> task) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes no new tasks, finishes those it took, joins. Not from a task.

@@ -1,6 +1,7 @@
 #include "daemon/node/handle_server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,6 +30,8 @@ namespace {
 enum EventKind : uint64_t { kStop = 0, kListener = 1, kProcess = 2, kSocket = 3 };
 constexpr uint64_t EventKey(uint64_t connection, EventKind kind) { return connection << 2 | kind; }
 constexpr EventKind KindOf(uint64_t key) { return static_cast<EventKind>(key & 3); }
+
+constexpr int kPauseWithoutDescriptorsMilliseconds = 100;
 
 absl::Status SystemError(absl::string_view doing) {
   return absl::InternalError(absl::StrCat(doing, ": ", strerror(errno)));
@@ -87,6 +90,7 @@ absl::Status HandleServer::Listen() {
   listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  spare_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
   if (!listener_.valid() || !epoll_.valid() || !stop_.valid()) {
     return SystemError("creating the handle socket");
   }
@@ -149,7 +153,10 @@ void HandleServer::Run() {
 
 void HandleServer::Accept() {
   UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) return;  // gone again, or out of descriptors: the next round tries
+  if (!socket.valid()) {
+    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors();
+    return;  // gone again
+  }
   const int raw = socket.get();
   absl::StatusOr<Connection> connection = Identify(std::move(socket));
   if (!connection.ok()) {
@@ -174,6 +181,26 @@ void HandleServer::Accept() {
   }
   ++per_user_[connection->user_id];
   connections_.emplace(id, *std::move(connection));
+}
+
+// The waiting connection must be taken: as long as it waits, the listener is ready.
+void HandleServer::RefuseForLackOfDescriptors() {
+  probe_.Warning("out of file descriptors: a trainer is refused; raise LimitNOFILE or ulimit -n");
+  spare_.reset();
+  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.valid()) {
+    // Best effort: the peer sees the end in any case.
+    (void)SendHandlePacket(
+        socket.get(),
+        ErrorReply(absl::ResourceExhaustedError(absl::StrCat(
+            "node daemon ", options_.node_name, " is out of file descriptors: raise its limit"))));
+    socket.reset();
+  }
+  spare_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
+  if (spare_.valid()) return;
+  // Another thread took it. Without a pause this would be asked again at once.
+  pollfd stop = {.fd = stop_.get(), .events = POLLIN, .revents = 0};
+  poll(&stop, 1, kPauseWithoutDescriptorsMilliseconds);
 }
 
 absl::StatusOr<HandleServer::Connection> HandleServer::Identify(UniqueFd socket) {

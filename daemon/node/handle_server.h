@@ -72,6 +72,8 @@ class HandleServer {
   absl::Status Listen();
   void Run();
   void Accept();
+  // Takes one connection with the descriptor that was kept for this, and tells the peer.
+  void RefuseForLackOfDescriptors();
   absl::StatusOr<Connection> Identify(UniqueFd socket);
   absl::Status Watch(uint64_t id, const Connection& connection);
   void Serve(uint64_t id);
@@ -85,7 +87,8 @@ class HandleServer {
   NodeProbe& probe_;
   UniqueFd listener_;
   UniqueFd epoll_;
-  UniqueFd stop_;  // eventfd
+  UniqueFd stop_;   // eventfd
+  UniqueFd spare_;  // given up for a moment when there is no other; may be missing
   // The rest belongs to the thread.
   std::map<uint64_t, Connection> connections_;
   std::map<uint32_t, size_t> per_user_;

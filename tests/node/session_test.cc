@@ -1,4 +1,8 @@
 #include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +46,40 @@ TEST_CASE("a killed trainer's session ends although a forked child holds the soc
   CHECK(fixture.node->Status().sessions_size() == 0);
   kill(child, SIGKILL);
   waitpid(trainer, nullptr, 0);
+}
+
+// As many descriptors as are open now, until it is destroyed.
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const UniqueFd lowest_free(dup(0));
+    rlimit limit = before_;
+    limit.rlim_cur = lowest_free.get();
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  }
+  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST_CASE("a node without free descriptors says so to whoever connects, and serves again later") {
+  NodeFixture fixture;
+  const std::string path = fixture.HandlePath();
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  memcpy(address.sun_path, path.data(), path.size());
+  v1::HandleReply reply;
+  for (int i = 0; i < 2; ++i) {
+    const UniqueFd trainer(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const NoMoreDescriptors limited;
+    REQUIRE(connect(trainer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(ReceiveHandlePacket(trainer.get(), reply).ok());
+    CHECK(reply.error().code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+  }
+  TestTrainer later(fixture, 0);
+  CHECK(later.Join("gpt", 1).Get().ok());
 }
 
 TEST_CASE("invariant 7: another job's slab is refused") {
