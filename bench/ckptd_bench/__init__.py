@@ -1,0 +1,1 @@
+"""The measuring programs of ckptd: `bench/compare` and `bench/leak`."""

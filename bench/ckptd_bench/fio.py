@@ -1,0 +1,63 @@
+"""fio, the measure of what the storage itself can do."""
+
+import json
+import pathlib
+import subprocess
+
+BLOCK_BYTES = 4 << 20
+DEPTH = 8
+SMALLEST_FILE_BYTES = 1 << 20  # smaller ones are left out of reads: they say nothing
+
+
+class FioError(Exception):
+    """fio is missing or failed."""
+
+
+def command(kind, names, folder, size_bytes=None):
+    """`kind` is "write" or "read"; without a size the files' own are taken. Pure."""
+    words = ["fio", "--name=bench", f"--rw={kind}", f"--bs={BLOCK_BYTES}", f"--iodepth={DEPTH}",
+             "--ioengine=io_uring", "--direct=1", "--output-format=json", f"--directory={folder}",
+             "--filename=" + ":".join(names)]
+    if kind == "write":
+        words += ["--end_fsync=1", f"--size={size_bytes}"]
+    return words
+
+
+def parse_rate(output, kind):
+    """Bytes per second. A write's time includes its fsync. Pure."""
+    job = json.loads(output)["jobs"][0]
+    if job["error"] != 0 or job[kind]["io_bytes"] == 0:
+        raise FioError(f"fio's {kind} failed with error {job['error']}")
+    milliseconds = max(job[kind]["runtime"], job["job_runtime"])
+    return job[kind]["io_bytes"] / (milliseconds / 1000)
+
+
+def _run(kind, names, folder, size_bytes=None):
+    try:
+        result = subprocess.run(command(kind, names, folder, size_bytes), capture_output=True,
+                                text=True, check=True)
+    except FileNotFoundError:
+        raise FioError("fio is not installed: apt-get install fio") from None
+    except subprocess.CalledProcessError as error:
+        raise FioError(f"fio failed: {error.stderr.strip() or error.stdout.strip()}") from None
+    return parse_rate(result.stdout, kind)
+
+
+def write_rate(folder, total_bytes, files):
+    """Writes `total_bytes` into new files and removes them; bytes per second."""
+    folder = pathlib.Path(folder)
+    folder.mkdir()
+    names = [f"part-{number}" for number in range(files)]
+    each = total_bytes // files // BLOCK_BYTES * BLOCK_BYTES
+    try:
+        return _run("write", names, folder, each * files)
+    finally:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def read_rate(paths):
+    """Reads these files, which lie in one folder, once; bytes per second."""
+    paths = [path for path in paths if path.stat().st_size >= SMALLEST_FILE_BYTES]
+    return _run("read", [path.name for path in paths], paths[0].parent)
