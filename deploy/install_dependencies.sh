@@ -16,7 +16,7 @@ usage: deploy/install_dependencies.sh [options]
   --venv DIR     the Python environment to make or complete (default: build/venv)
   --torch SPEC   what pip installs where PyTorch is missing (default: "torch"); for
                  example --torch "torch==2.13.0", or a wheel's path or address
-  --for GROUP    build | tests | all-tests (default: build)
+  --for GROUP    build | tests | all-tests | bench (default: build)
   --log DIR      where logs go (default: build/logs)
 USAGE
 }
@@ -42,6 +42,7 @@ DEBIAN_BUILD=(build-essential cmake ninja-build ccache pkg-config
   libcurl4-openssl-dev zlib1g-dev python3 python3-venv ca-certificates)
 DEBIAN_TESTS=(catch2 librapidcheck-dev clang-format git patch)
 DEBIAN_ALL_TESTS=(clang clang-tidy libclang-rt-dev)
+DEBIAN_BENCH=(fio util-linux)
 PYTHON_BUILD=(numpy safetensors)
 PYTHON_TESTS=(pytest)
 
@@ -54,7 +55,8 @@ case $GROUP in
     python_packages+=("${PYTHON_TESTS[@]}") ;;&
   all-tests) debian_packages+=("${DEBIAN_ALL_TESTS[@]}") ;;
   tests) ;;
-  *) echo "install_dependencies.sh: --for takes build, tests or all-tests, not $GROUP" >&2; exit 2 ;;
+  bench) debian_packages+=("${DEBIAN_BENCH[@]}") ;;
+  *) echo "install_dependencies.sh: --for takes build, tests, all-tests or bench, not $GROUP" >&2; exit 2 ;;
 esac
 
 missing_debian_packages() {

@@ -3,13 +3,11 @@
 bench/README.md says how each figure is taken.
 """
 
-import argparse
-import pathlib
 import signal
 import sys
 import time
 
-from . import machine, places, report
+from . import compare_options, machine, places, report
 from . import series_resharding, series_restoring, series_saving, series_training
 from .bench import Bench, Progress, Settings
 from .fio import FioError
@@ -26,26 +24,6 @@ def series_for(names):
     """Those that measure the rows. The daemon's memory is watched through all that run."""
     chosen = [series for series in SERIES if set(series.ROW_NAMES) & set(names)]
     return chosen or [series_saving]
-
-
-def parse_arguments():
-    parser = argparse.ArgumentParser(prog="bench/compare", description=__doc__)
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the rows there too")
-    parser.add_argument("--only", nargs="+", choices=sorted(ROWS), metavar="NAME",
-                        help="measure these rows only: " + ", ".join(ROWS))
-    parser.add_argument("--state-gib", type=float, default=4.0, metavar="G",
-                        help="size of the training state (default 4)")
-    parser.add_argument("--samples", type=int, default=7, metavar="N",
-                        help="pairs of runs per row (default 7)")
-    parser.add_argument("--folder", type=pathlib.Path, metavar="PATH",
-                        help="where to write (default: in the build folder)")
-    parser.add_argument("--build", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if not 0.05 <= options.state_gib <= 1024:
-        parser.error(f"--state-gib {options.state_gib} is not between 0.05 and 1024")
-    if options.samples < 1:
-        parser.error(f"--samples {options.samples} is less than 1")
-    return options
 
 
 def measure(settings, names):
@@ -67,7 +45,7 @@ def stop_on(signal_number, _frame):
 
 
 def main():
-    options = parse_arguments()
+    options = compare_options.parser().parse_args()
     folder = options.folder or options.build / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(options.build.resolve(), folder.resolve(), options.state_gib, options.samples)

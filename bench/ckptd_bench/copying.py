@@ -23,7 +23,8 @@ class Memcpy:
     """Copies some tensors to memory of its own, touched once before."""
 
     def __init__(self, tensors, threads):
-        self._chunks = chunks(tensors)
+        self._tensors = list(tensors)  # their memory is read by address
+        self._chunks = chunks(self._tensors)
         self.bytes = sum(size for _, size in self._chunks)
         self._target = torch.ones(self.bytes, dtype=torch.uint8)
         self._threads = threads

@@ -24,8 +24,11 @@ def command(kind, names, folder, size_bytes=None):
 
 
 def parse_rate(output, kind):
-    """Bytes per second. A write's time includes its fsync. Pure."""
-    job = json.loads(output)["jobs"][0]
+    """Bytes per second. A write's time includes its fsync. Notes may precede the JSON. Pure."""
+    _, brace, rest = output.partition("{")
+    if not brace:
+        raise FioError(f"fio said no more than {output!r}")
+    job = json.loads(brace + rest)["jobs"][0]
     if job["error"] != 0 or job[kind]["io_bytes"] == 0:
         raise FioError(f"fio's {kind} failed with error {job['error']}")
     milliseconds = max(job[kind]["runtime"], job["job_runtime"])

@@ -64,6 +64,15 @@ def figure(pairs_by_name, name):
             for competitor, pairs in pairs_by_name.items()}
 
 
+def medians(pairs_by_name, name):
+    """{ours and each competitor: the median of one figure}"""
+    found = {competitor: statistics.median(pair.theirs[name] for pair in pairs)
+             for competitor, pairs in pairs_by_name.items()}
+    found[OURS] = statistics.median(
+        pair.ours[name] for pairs in pairs_by_name.values() for pair in pairs)
+    return found
+
+
 def ratio(pairs):
     """The median of ours / theirs."""
     return statistics.median(pair.ratio() for pair in pairs)

@@ -66,7 +66,11 @@ def files_below(folder):
 
 
 def make_cold(folder):
-    """What was written below the folder is on storage and in no page cache."""
+    """What was written below the folder is on storage and not in the page cache.
+
+    Not by /proc/sys/vm/drop_caches: that also takes the pages of the programs measured, and
+    they would read those again instead of the checkpoint.
+    """
     os.sync()
     for path in files_below(folder):
         descriptor = os.open(path, os.O_RDONLY)
@@ -74,11 +78,6 @@ def make_cold(folder):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
-    if os.geteuid() == 0:
-        try:
-            pathlib.Path("/proc/sys/vm/drop_caches").write_text("1\n", encoding="ascii")
-        except OSError:
-            pass  # a container may not; the files' own pages are gone already
 
 
 def sync_file(path):

@@ -8,9 +8,12 @@ from .rows import ROWS, Result
 
 MEMCPY = "memcpy"
 FIO = "fio read"
-DCP_LOAD = "dcp.save"  # the competitors are named after their saving half
-OTHERS = ("torch.save", "safetensors.save_file")
-COLD_COMPETITORS = (FIO, DCP_LOAD, *OTHERS)
+DCP_LOAD = "dcp.load"
+# Who loads, and who saved it: competitors are named after their saving half.
+SAVED_BY = {pairs.OURS: pairs.OURS, DCP_LOAD: "dcp.save", "torch.load": "torch.save",
+            "safetensors.load_file": "safetensors.save_file"}
+THEIRS = tuple(name for name in SAVED_BY if name != pairs.OURS)
+COLD_COMPETITORS = (FIO, *THEIRS)
 ROW_NAMES = ("memory_restore_vs_memcpy", "restore_speedup_vs_dcp_load", "restore_vs_fio_read")
 
 
@@ -34,7 +37,7 @@ def _load(bench, trainers, name, place):
     """What one load took, in time, in processor time and in bytes from storage."""
     process_ids = bench.all_process_ids()
     before = proc.usage(process_ids)
-    record = trainers.slowest("load", name=name, **place)
+    record = trainers.slowest("load", name=SAVED_BY[name], **place)
     used = proc.usage(process_ids).since(before)
     record["rate"] = trainers.state_bytes / record["seconds"]
     record["read_bytes"] = used.storage_read_bytes
@@ -56,24 +59,30 @@ def _after_crash(bench, trainers, ours):
 
 
 def _cold(bench, trainers, ours):
+    little = bench.new_place()
+    trainers.all_do("save_little", step=little["step"])
     saved = {pairs.OURS: ours}
-    for name in (DCP_LOAD, *OTHERS):
-        bench.progress.say(f"saving by {name}, to be loaded")
+    for name in THEIRS:
+        bench.progress.say(f"saving by {SAVED_BY[name]}, to be loaded")
         saved[name] = bench.new_place()
-        trainers.slowest("save", name=name, **saved[name])
+        trainers.slowest("save", name=SAVED_BY[name], **saved[name])
 
     def run(name):
+        reconnected = None
         if name == pairs.OURS:
             bench.restart_nodes()  # nothing of the checkpoint is in the arena
+            reconnected = trainers.slowest("reconnect", step=little["step"])["seconds"]
         bench.make_cold()
         if name == FIO:
             rate = fio.read_rate(bench.files_of_ours(ours))
             return {"rate": rate}, f"{rate / 1e9:.2f} GB/s"
-        return _load(bench, trainers, name, saved[name])
+        record, text = _load(bench, trainers, name, saved[name])
+        return {**record, "reconnect_seconds": reconnected}, text
 
     found = bench.sample("cold", COLD_COMPETITORS, run)
-    for name in (DCP_LOAD, *OTHERS):
+    for name in THEIRS:
         bench.remove(name, saved[name])
+    bench.remove(pairs.OURS, little)
     return found
 
 
@@ -93,9 +102,13 @@ def results(after_crash, cold, state_bytes):
                {**pairs.describe(seconds[DCP_LOAD], "s"),
                 "speedup_over_each": {name: pairs.inverse(of_one)
                                       for name, of_one in seconds.items()},
-                "read_from_storage_to_state":
-                    _median_of_ours(cold[DCP_LOAD], "read_bytes") / state_bytes,
-                "processor_seconds": _median_of_ours(cold[DCP_LOAD], "processor_seconds")}),
+                "read_from_storage_to_state": {
+                    name: min(pair.theirs["read_bytes"] for pair in of_one) / state_bytes
+                    for name, of_one in loads.items()} | {
+                        pairs.OURS: _median_of_ours(cold[DCP_LOAD], "read_bytes") / state_bytes},
+                "reconnect_seconds_not_counted":
+                    _median_of_ours(cold[DCP_LOAD], "reconnect_seconds"),
+                "processor_seconds": pairs.medians(loads, "processor_seconds")}),
         Result(ROWS["restore_vs_fio_read"], pairs.ratio(read_rate), len(read_rate),
                pairs.describe(read_rate, "bytes per second")),
     ]

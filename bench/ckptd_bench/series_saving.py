@@ -1,7 +1,5 @@
 """Saves while the trainers stand still: the fence at once, time until durable, the disk's speed."""
 
-import statistics
-
 from . import fio, pairs, proc
 from .bench import runs_of
 from .rows import ROWS, Result
@@ -72,19 +70,9 @@ def results(found, state_bytes):
                {**pairs.describe(durable[DCP_SAVE], "s"),
                 "speedup_over_each": {name: pairs.inverse(of_one)
                                       for name, of_one in durable.items()},
-                "processor_seconds": _medians(saves, "processor_seconds"),
+                "processor_seconds": pairs.medians(saves, "processor_seconds"),
                 "written_to_state": {name: written / state_bytes for name, written
-                                     in _medians(saves, "written_bytes").items()}}),
+                                     in pairs.medians(saves, "written_bytes").items()}}),
         Result(ROWS["persist_vs_fio_write"], pairs.ratio(rate), len(rate),
                pairs.describe(rate, "bytes per second")),
     ]
-
-
-def _medians(saves, figure):
-    """{ours and each of theirs: the median of a figure}"""
-    by_competitor = pairs.figure(saves, figure)
-    medians = {name: statistics.median(pair.theirs for pair in of_one)
-               for name, of_one in by_competitor.items()}
-    medians[pairs.OURS] = statistics.median(
-        pair.ours for of_one in by_competitor.values() for pair in of_one)
-    return medians
