@@ -160,24 +160,22 @@ class PosixReadableFile : public ReadableFile {
 };
 
 // Sets space aside, or at least finds that there is enough.
+// Asked first: fallocate of more than there is takes all there is before it fails, and
+// whoever else writes to the file system meanwhile finds it full.
 absl::Status Reserve(int fd, uint64_t bytes, const std::string& path) {
   if (bytes == 0) return absl::OkStatus();
+  const absl::StatusOr<uint64_t> free_bytes = FreeBytesOf(fd, path);
+  if (!free_bytes.ok()) return free_bytes.status();
+  if (*free_bytes < bytes) return NoSpaceError("reserving space for", path, bytes, *free_bytes);
   int result;
   do {
     result = ::fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
-  if (result == 0) return absl::OkStatus();
+  if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return absl::OkStatus();
   const int error = errno;
-  const bool unsupported = error == EOPNOTSUPP || error == ENOSYS;
-  const bool full = error == ENOSPC || error == EDQUOT;
-  if (!unsupported && !full) return PosixError(error, "reserving space for", path);
-
-  const absl::StatusOr<uint64_t> free_bytes = FreeBytesOf(fd, path);
-  if (!free_bytes.ok()) return free_bytes.status();
-  if (full || *free_bytes < bytes) {
-    return NoSpaceError("reserving space for", path, bytes, *free_bytes);
-  }
-  return absl::OkStatus();
+  if (error != ENOSPC && error != EDQUOT) return PosixError(error, "reserving space for", path);
+  const absl::StatusOr<uint64_t> left = FreeBytesOf(fd, path);
+  return NoSpaceError("reserving space for", path, bytes, left.ok() ? *left : *free_bytes);
 }
 
 }  // namespace
