@@ -70,13 +70,16 @@ TEST_CASE("a node without free descriptors says so to whoever connects, and serv
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, path.data(), path.size());
-  v1::HandleReply reply;
-  for (int i = 0; i < 2; ++i) {
-    const UniqueFd trainer(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const UniqueFd trainers[] = {UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)),
+                               UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0))};
+  {
     const NoMoreDescriptors limited;
-    REQUIRE(connect(trainer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-    REQUIRE(ReceiveHandlePacket(trainer.get(), reply).ok());
-    CHECK(reply.error().code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+    for (const UniqueFd& trainer : trainers) {
+      v1::HandleReply reply;
+      REQUIRE(connect(trainer.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+      REQUIRE(ReceiveHandlePacket(trainer.get(), reply).ok());
+      CHECK(reply.error().code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
+    }
   }
   TestTrainer later(fixture, 0);
   CHECK(later.Join("gpt", 1).Get().ok());
