@@ -3,11 +3,10 @@
 bench/README.md says how each figure is taken.
 """
 
-import signal
 import sys
 import time
 
-from . import compare_options, machine, places, report
+from . import compare_options, machine, places, report, stopping
 from . import series_resharding, series_restoring, series_saving, series_training
 from .bench import Bench, Progress, Settings
 from .fio import FioError
@@ -40,23 +39,19 @@ def measure(settings, names):
     return [by_name[name] for name in ROWS if name in names]
 
 
-def stop_on(signal_number, _frame):
-    raise KeyboardInterrupt(f"signal {signal_number}")
-
-
 def main():
     options = compare_options.parser().parse_args()
     folder = options.folder or options.build / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(options.build.resolve(), folder.resolve(), options.state_gib, options.samples)
     common = {"machine": machine.describe(folder), "state_gib": options.state_gib}
-    signal.signal(signal.SIGTERM, stop_on)
+    stopping.on_signals()
     started = time.monotonic()
     try:
         results = measure(settings, options.only or list(ROWS))
     except KeyboardInterrupt:
         print("interrupted; nothing is left behind", file=sys.stderr)
-        return 130
+        return stopping.EXIT_STATUS
     except (MeasureError, FioError, places.DoesNotFit) as error:
         print(f"bench/compare: {error}", file=sys.stderr)
         return 1

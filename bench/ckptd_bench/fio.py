@@ -13,31 +13,35 @@ class FioError(Exception):
     """fio is missing or failed."""
 
 
-def command(kind, names, folder, size_bytes=None):
-    """`kind` is "write" or "read"; without a size the files' own are taken. Pure."""
-    words = ["fio", "--name=bench", f"--rw={kind}", f"--bs={BLOCK_BYTES}", f"--iodepth={DEPTH}",
-             "--ioengine=io_uring", "--direct=1", "--output-format=json", f"--directory={folder}",
-             "--filename=" + ":".join(names)]
+def command(kind, names, folder, bytes_each=None):
+    """A job per file, all at once. `kind` is "write" or "read"; without a size the files' own are
+    taken. Pure."""
+    words = ["fio", f"--rw={kind}", f"--bs={BLOCK_BYTES}", f"--iodepth={DEPTH}",
+             "--ioengine=io_uring", "--direct=1", "--output-format=json", f"--directory={folder}"]
     if kind == "write":
-        words += ["--end_fsync=1", f"--size={size_bytes}"]
+        words += ["--end_fsync=1", f"--size={bytes_each}"]
+    for name in names:
+        words += [f"--name={name}", f"--filename={name}"]
     return words
 
 
 def parse_rate(output, kind):
-    """Bytes per second. A write's time includes its fsync. Notes may precede the JSON. Pure."""
+    """Bytes per second of all jobs, until the last has ended. A write's time includes its fsync.
+    Notes may precede the JSON. Pure."""
     _, brace, rest = output.partition("{")
     if not brace:
         raise FioError(f"fio said no more than {output!r}")
-    job = json.loads(brace + rest)["jobs"][0]
-    if job["error"] != 0 or job[kind]["io_bytes"] == 0:
-        raise FioError(f"fio's {kind} failed with error {job['error']}")
-    milliseconds = max(job[kind]["runtime"], job["job_runtime"])
-    return job[kind]["io_bytes"] / (milliseconds / 1000)
+    jobs = json.loads(brace + rest)["jobs"]
+    errors = [job["error"] for job in jobs if job["error"] != 0 or job[kind]["io_bytes"] == 0]
+    if errors:
+        raise FioError(f"fio's {kind} failed with the errors {errors}")
+    milliseconds = max(max(job[kind]["runtime"], job["job_runtime"]) for job in jobs)
+    return sum(job[kind]["io_bytes"] for job in jobs) / (milliseconds / 1000)
 
 
-def _run(kind, names, folder, size_bytes=None):
+def _run(kind, names, folder, bytes_each=None):
     try:
-        result = subprocess.run(command(kind, names, folder, size_bytes), capture_output=True,
+        result = subprocess.run(command(kind, names, folder, bytes_each), capture_output=True,
                                 text=True, check=True)
     except FileNotFoundError:
         raise FioError("fio is not installed: apt-get install fio") from None
@@ -51,9 +55,8 @@ def write_rate(folder, total_bytes, files):
     folder = pathlib.Path(folder)
     folder.mkdir()
     names = [f"part-{number}" for number in range(files)]
-    each = total_bytes // files // BLOCK_BYTES * BLOCK_BYTES
     try:
-        return _run("write", names, folder, each * files)
+        return _run("write", names, folder, total_bytes // files // BLOCK_BYTES * BLOCK_BYTES)
     finally:
         for name in names:
             (folder / name).unlink(missing_ok=True)

@@ -7,11 +7,10 @@ import contextlib
 import os
 import pathlib
 import shutil
-import signal
 import sys
 import tempfile
 
-from . import growth, leak_options, proc
+from . import growth, leak_options, proc, stopping
 from .bench import JOB, Progress
 from .processes import Cluster, MeasureError, Trainers
 
@@ -70,34 +69,31 @@ def verdict(samples, warm_up_saves):
     """Lines to print, and whether anything grew."""
     lines, grew = [], False
     for name, of_one in samples.items():
-        settled = [one for one in of_one if one.saves >= warm_up_saves]
-        first, last = settled[0], settled[-1]
+        after = growth.settled(of_one, warm_up_saves)
+        first, last = after[0], after[-1]
         found = growth.growths(of_one, warm_up_saves)
         grew |= bool(found)
         lines.append(
             f"{name:<12} resident {first.resident_bytes / proc.MIB:.1f} -> "
-            f"{last.resident_bytes / proc.MIB:.1f} MiB ({growth.bytes_per_save(settled):+.0f} bytes "
-            f"per save), descriptors {first.descriptors} -> {last.descriptors}, threads "
-            f"{first.threads} -> {last.threads}, mappings {first.mappings} -> {last.mappings}: "
+            f"{last.resident_bytes / proc.MIB:.1f} MiB "
+            f"({growth.gain_per_save(after, 'resident_bytes'):+.0f} bytes per save), descriptors "
+            f"{first.descriptors} -> {last.descriptors}, threads {first.threads} -> {last.threads}, "
+            f"mappings {first.mappings} -> {last.mappings}: "
             + ("; ".join(found) if found else "no growth"))
     return lines, grew
-
-
-def stop_on(signal_number, _frame):
-    raise KeyboardInterrupt(f"signal {signal_number}")
 
 
 def main():
     options = leak_options.parser().parse_args()
     folder = options.folder or options.build / "bench"
     folder.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, stop_on)
+    stopping.on_signals()
     try:
         samples = run(options.build.resolve(), folder.resolve(), options.saves,
                       leak_options.WARM_UP_SAVES)
     except KeyboardInterrupt:
         print("interrupted; nothing is left behind", file=sys.stderr)
-        return 130
+        return stopping.EXIT_STATUS
     except MeasureError as error:
         print(f"bench/leak: {error}", file=sys.stderr)
         return 2

@@ -37,13 +37,21 @@ def test_a_leak_of_four_kib_per_save_is_seen_through_the_noise():
     leaking = samples(lambda saves: 300 * MIB + saves * 4096 + chance.randrange(MIB))
     found = growth.growths(leaking, 100)
     assert len(found) == 1
-    assert "memory grows by" in found[0]
+    assert found[0].startswith("resident bytes grow by 4,")
 
 
 @pytest.mark.parametrize("what", ["descriptors", "threads", "mappings"])
-def test_one_more_descriptor_thread_or_mapping_at_the_end_is_growth(what):
-    more = samples(lambda _: 300 * MIB, **{what: lambda saves: 50 + (saves > 500)})
-    assert growth.growths(more, 100) == [f"{what} grew from 50 to 51"]
+def test_one_more_in_every_hundred_saves_is_growth(what):
+    leaking = samples(lambda _: 300 * MIB, **{what: lambda saves: 50 + saves // 100})
+    assert growth.growths(leaking, 100) == [f"{what} grow by 10 per 1,000 saves"]
+
+
+@pytest.mark.parametrize("what", ["descriptors", "threads", "mappings"])
+def test_what_swings_or_comes_once_is_no_growth(what):
+    swinging = samples(lambda _: 300 * MIB, **{what: lambda saves: 50 + saves // 125 % 5})
+    once = samples(lambda _: 300 * MIB, **{what: lambda saves: 50 + (saves > 500)})
+    assert growth.growths(swinging, 100) == []
+    assert growth.growths(once, 100) == []
 
 
 def test_one_process_that_grows_is_enough_for_the_verdict():
@@ -51,5 +59,5 @@ def test_one_process_that_grows_is_enough_for_the_verdict():
     lines, grew = leak.verdict({"trainer": still, "node daemon": leaking}, 100)
     assert grew
     assert lines[0].endswith("no growth")
-    assert "memory grows by 8.0 KiB per save" in lines[1]
+    assert "resident bytes grow by 8,192,000 per 1,000 saves" in lines[1]
     assert not leak.verdict({"trainer": still}, 100)[1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -55,20 +56,27 @@ def test_usage_of_this_process_counts_what_it_writes(tmp_path):
     assert used.storage_written_bytes >= 1 << 20
 
 
-def fio_output(runtime, job_runtime, error=0, written=1000):
-    return json.dumps({"jobs": [{"error": error, "job_runtime": job_runtime,
-                                 "write": {"io_bytes": written, "runtime": runtime}}]})
+def fio_output(*jobs):
+    """Of jobs given as (bytes written, write time, whole time, error)."""
+    return json.dumps({"jobs": [
+        {"error": error, "job_runtime": whole, "write": {"io_bytes": written, "runtime": runtime}}
+        for written, runtime, whole, error in jobs]})
 
 
 def test_fios_rate_is_over_all_its_time():
-    assert fio.parse_rate(fio_output(runtime=400, job_runtime=500), "write") == 2000
+    assert fio.parse_rate(fio_output((1000, 400, 500, 0)), "write") == 2000
+
+
+def test_fios_jobs_are_over_when_the_last_is():
+    assert fio.parse_rate(fio_output((1000, 400, 400, 0), (1000, 500, 500, 0)), "write") == 4000
 
 
 def test_notes_before_fios_json_are_skipped():
-    assert fio.parse_rate("note: something\n" + fio_output(500, 500), "write") == 2000
+    assert fio.parse_rate("note: something\n" + fio_output((1000, 500, 500, 0)), "write") == 2000
 
 
-@pytest.mark.parametrize("output", [fio_output(1, 1, error=5), fio_output(1, 1, written=0), "no space"])
+@pytest.mark.parametrize("output", [fio_output((9, 1, 1, 0), (9, 1, 1, 5)),
+                                    fio_output((9, 1, 1, 0), (0, 1, 1, 0)), "no space"])
 def test_a_failed_fio_is_an_error_and_no_rate(output):
     with pytest.raises(fio.FioError):
         fio.parse_rate(output, "write")
@@ -77,7 +85,7 @@ def test_a_failed_fio_is_an_error_and_no_rate(output):
 def test_fio_reads_files_of_their_own_size_and_writes_with_a_sync():
     read = fio.command("read", ["a", "b"], "/folder")
     write = fio.command("write", ["a", "b"], "/folder", 8 << 20)
-    assert "--filename=a:b" in read
+    assert {"--filename=a", "--filename=b"} <= set(read)
     assert not any(word.startswith("--size") for word in read)
     assert {"--end_fsync=1", f"--size={8 << 20}", "--direct=1"} <= set(write)
 
@@ -97,3 +105,24 @@ def test_cold_files_lose_their_pages_and_keep_their_bytes(tmp_path):
     places.make_cold(tmp_path)
     assert places.files_below(tmp_path) == [tmp_path / "below" / "file"]
     assert (tmp_path / "below" / "file").read_bytes() == b"bytes"
+
+
+def test_the_first_signal_stops_and_later_ones_let_it_clean_up():
+    program = """
+import os, signal
+from ckptd_bench import stopping
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts what runs in the background
+stopping.on_signals()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    print("went on")
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("cleaned up")
+"""
+    package = pathlib.Path(places.__file__).resolve().parents[1]
+    environment = dict(os.environ, PYTHONPATH=str(package))
+    result = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True,
+                            text=True)
+    assert (result.stdout, result.returncode) == ("cleaned up\n", 0)
