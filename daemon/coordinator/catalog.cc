@@ -195,6 +195,9 @@ absl::StatusOr<std::unique_ptr<Catalog>> OpenCatalog(const std::string& path) {
   options.create_if_missing = true;
   options.keep_log_file_num = 4;
   options.max_open_files = 256;
+  // What is written stays in memory until this much of it has come together: with RocksDB's
+  // 64 MiB a coordinator would grow over thousands of saves.
+  options.write_buffer_size = size_t{1} << 20;
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status = rocksdb::DB::Open(options, path, &db);
   if (status.ok()) return std::make_unique<RocksDbCatalog>(std::unique_ptr<rocksdb::DB>(db));
