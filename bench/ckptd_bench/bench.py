@@ -140,11 +140,10 @@ class Bench:
         for sample in range(self.settings.samples):
             order = pairs.turns(competitors, sample)
             records = []
-            for turn in order:
-                record, text = run(turn.name)
+            for name in order:
+                record, text = run(name)
                 records.append(record)
-                self.progress.ran(f"{title} {sample + 1}/{self.settings.samples}: "
-                                  f"{turn.name} {text}")
+                self.progress.ran(f"{title} {sample + 1}/{self.settings.samples}: {name} {text}")
             for name, pair in pairs.pair_up(order, records).items():
                 found[name].append(pair)
         return found

@@ -13,14 +13,6 @@ OURS = "ckptd"
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
-    """One run in the order of a sample."""
-
-    name: str    # OURS or a competitor
-    group: int   # runs of one group are neighbours
-
-
-@dataclasses.dataclass(frozen=True)
 class Pair:
     """Two runs beside each other: records of what was measured, or one figure of each."""
 
@@ -37,24 +29,22 @@ class Pair:
 
 
 def turns(competitors, sample):
-    """The order of the runs of one sample."""
+    """The names of the runs of one sample, in order."""
     order = []
-    for group, first in enumerate(range(0, len(competitors), 2)):
-        two = list(competitors[first:first + 2])
-        order += [Turn(name, group) for name in [two[0], OURS, *two[1:]]]
+    for first in range(0, len(competitors), 2):
+        two = competitors[first:first + 2]
+        order += [two[0], OURS, *two[1:]]
     return order if sample % 2 == 0 else order[::-1]
 
 
 def pair_up(order, records):
     """{competitor: Pair} of one sample, whose `records` are in the order of its turns."""
     found = {}
-    for index, turn in enumerate(order):
-        if turn.name != OURS:
-            continue
-        for beside in (index - 1, index + 1):
-            if 0 <= beside < len(order) and order[beside].group == turn.group:
-                found[order[beside].name] = Pair(records[index], records[beside],
-                                                 index < beside)
+    for index, name in enumerate(order):
+        if name == OURS:
+            for beside in (index - 1, index + 1):
+                if 0 <= beside < len(order):
+                    found[order[beside]] = Pair(records[index], records[beside], index < beside)
     return found
 
 
