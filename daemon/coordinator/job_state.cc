@@ -57,9 +57,17 @@ std::set<std::string> FilesNamedByOthers(const Job& job, const v1::CheckpointRec
   return files;
 }
 
-v1::JoinWorldResponse MakeJoinResponse(const Job& job, uint64_t epoch) {
+v1::JoinWorldResponse MakeJoinResponse(const Job& job, const std::string& node) {
+  v1::JoinWorldResponse response = MakeReaderResponse(job);
+  const World& world = *job.table.current();
+  response.set_epoch(world.epoch);
+  const std::vector<uint32_t>& ranks = world.ranks_of_node.at(node);
+  response.mutable_node_ranks()->Add(ranks.begin(), ranks.end());
+  return response;
+}
+
+v1::JoinWorldResponse MakeReaderResponse(const Job& job) {
   v1::JoinWorldResponse response;
-  response.set_epoch(epoch);
   for (const auto& [step, record] : job.checkpoints) response.add_committed_steps(step);
   return response;
 }

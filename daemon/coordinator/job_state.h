@@ -124,7 +124,10 @@ std::string DescribeSteps(const Job& job);
 // The data files that checkpoints of this job name, other than `record` itself (which
 // is told by its attempt).
 std::set<std::string> FilesNamedByOthers(const Job& job, const v1::CheckpointRecord& record);
-v1::JoinWorldResponse MakeJoinResponse(const Job& job, uint64_t epoch);
+// To a node of the current world.
+v1::JoinWorldResponse MakeJoinResponse(const Job& job, const std::string& node);
+// To a reader.
+v1::JoinWorldResponse MakeReaderResponse(const Job& job);
 
 }  // namespace ckptd
 

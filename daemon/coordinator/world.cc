@@ -17,13 +17,6 @@ bool SameProcess(const World& world, const v1::JoinWorldRequest& request,
          world.members[member.rank()].process_nonce() == member.process_nonce();
 }
 
-bool SameProcesses(const World* world, const v1::JoinWorldRequest& request) {
-  if (world == nullptr || world->size() != request.world_size()) return false;
-  return std::all_of(
-      request.members().begin(), request.members().end(),
-      [&](const v1::Member& member) { return SameProcess(*world, request, member); });
-}
-
 }  // namespace
 
 std::shared_ptr<const World> MakeWorld(const v1::WorldRecord& record) {
@@ -45,7 +38,10 @@ void WorldTable::Restore(uint64_t last_epoch, std::shared_ptr<const World> curre
 
 absl::StatusOr<WorldTable::Outcome> WorldTable::Join(CallId call,
                                                      const v1::JoinWorldRequest& request) {
-  if (SameProcesses(current_.get(), request)) return Outcome{.state = State::kMember};
+  if (IsOfCurrent(request)) {
+    if (absl::Status status = CheckSameNode(request); !status.ok()) return status;
+    return Outcome{.state = State::kMember};
+  }
   if (absl::Status status = CheckNotSuperseded(request); !status.ok()) return status;
   auto it = forming_.find(request.run_token());
   if (it == forming_.end()) {
@@ -74,6 +70,25 @@ absl::StatusOr<WorldTable::Outcome> WorldTable::Join(CallId call,
   forming_.erase(it);
   MakeCurrent(request.run_token(), std::move(complete));
   return outcome;
+}
+
+bool WorldTable::IsOfCurrent(const v1::JoinWorldRequest& request) const {
+  if (current_ == nullptr || current_->size() != request.world_size()) return false;
+  return std::all_of(
+      request.members().begin(), request.members().end(),
+      [&](const v1::Member& member) { return SameProcess(*current_, request, member); });
+}
+
+absl::Status WorldTable::CheckSameNode(const v1::JoinWorldRequest& request) const {
+  for (const v1::Member& member : request.members()) {
+    const std::string& node = current_->members[member.rank()].node();
+    if (node == request.node()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", member.rank(), " of job ", request.job(), " joined epoch ",
+                     current_->epoch, " on node ", node, " and now joins on node ", request.node(),
+                     ": start the node daemon under its earlier name, or the run again"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WorldTable::CheckNotSuperseded(const v1::JoinWorldRequest& request) const {

@@ -66,9 +66,10 @@ class WorldTable {
   void Restore(uint64_t last_epoch, std::shared_ptr<const World> current);
 
   // `request` has passed CheckJoin and is no reader's. An error changes nothing:
-  // FAILED_PRECONDITION for processes of a superseded world (naming both epochs)
-  // and for another world size or store than the token's others; ALREADY_EXISTS
-  // for a rank that another node holds; RESOURCE_EXHAUSTED for too many forming.
+  // FAILED_PRECONDITION for processes of a superseded world (naming both epochs), for
+  // those of the current one on another node than then, and for another world size or
+  // store than the token's others; ALREADY_EXISTS for a rank that another node holds;
+  // RESOURCE_EXHAUSTED for too many forming.
   absl::StatusOr<Outcome> Join(CallId call, const v1::JoinWorldRequest& request);
   // The call was answered: its ranks leave, unless the world is complete.
   void Leave(CallId call);
@@ -76,6 +77,8 @@ class WorldTable {
   std::string DescribeMissing(CallId call) const;
 
   uint64_t last_epoch() const { return last_epoch_; }
+  // Are all that join the processes of the current world?
+  bool IsOfCurrent(const v1::JoinWorldRequest& request) const;
   // Null before the first.
   const std::shared_ptr<const World>& current() const { return current_; }
   bool empty() const { return current_ == nullptr && forming_.empty(); }
@@ -94,6 +97,7 @@ class WorldTable {
     std::set<uint32_t> gave_up;  // ranks that joined, and whose join has reached its deadline
   };
 
+  absl::Status CheckSameNode(const v1::JoinWorldRequest& request) const;
   absl::Status CheckNotSuperseded(const v1::JoinWorldRequest& request) const;
   static absl::Status CheckAgainst(const Forming& forming, const v1::JoinWorldRequest& request);
   static std::vector<CallId> Displace(Forming& forming, const v1::JoinWorldRequest& request);

@@ -61,7 +61,7 @@ void Coordinator::Impl::JoinWorld(const v1::JoinWorldRequest& given,
     if (job.world_recorded) {
       return deferred.Answer(
           std::move(waiting.done),
-          absl::StatusOr<v1::JoinWorldResponse>(MakeJoinResponse(job, job.current_epoch())));
+          absl::StatusOr<v1::JoinWorldResponse>(MakeJoinResponse(job, waiting.request.node())));
     }
     job.waiting_for_record.push_back(std::move(waiting));
     return RecordWorld(job, deferred);
@@ -84,7 +84,7 @@ void Coordinator::Impl::JoinReader(const v1::JoinWorldRequest& request,
   if (job != nullptr) {
     absl::Status status = CheckOwner(*job, request.owner().user_id());
     if (!status.ok()) return deferred.Answer(std::move(done), status);
-    response = MakeJoinResponse(*job, 0);
+    response = MakeReaderResponse(*job);
   }
   deferred.Answer(std::move(done), absl::StatusOr<v1::JoinWorldResponse>(std::move(response)));
 }
@@ -177,14 +177,13 @@ void Coordinator::Impl::WorldRecorded(const std::string& name, const absl::Statu
   for (JoinCall& join : std::exchange(job.waiting_for_record, {})) {
     if (!status.ok()) {
       deferred.Answer(std::move(join.done), status);
-    } else if (!job.table.current()->HasNode(join.request.node()) ||
-               job.table.current()->run_token != join.request.run_token()) {
+    } else if (!job.table.IsOfCurrent(join.request)) {
       deferred.Answer(std::move(join.done), absl::FailedPreconditionError(absl::StrCat(
                                                 "a newer run of job ", name,
                                                 " was complete before this one was recorded")));
     } else {
       deferred.Answer(std::move(join.done), absl::StatusOr<v1::JoinWorldResponse>(
-                                                MakeJoinResponse(job, job.current_epoch())));
+                                                MakeJoinResponse(job, join.request.node())));
     }
   }
 }

@@ -2,7 +2,6 @@
 #include "daemon/node/worlds.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +13,6 @@ namespace ckptd {
 namespace {
 
 constexpr int kNonceBytes = 16;
-// How long an answered join is held back for joins of the same node that the
-// coordinator has not answered yet; see Flush.
-constexpr absl::Duration kLongestHoldBack = absl::Seconds(2);
 
 }  // namespace
 
@@ -66,8 +62,12 @@ void Worlds::Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResp
   if (absl::Status status = MayJoin(*session, request); !status.ok()) {
     return later.Answer(std::move(done), status);
   }
+  const absl::Time deadline = clock_.Now() + absl::Seconds(request.timeout_seconds());
   Collect(key,
-          {.session = std::move(session), .request = std::move(request), .done = std::move(done)},
+          {.session = std::move(session),
+           .request = std::move(request),
+           .done = std::move(done),
+           .deadline = deadline},
           later);
 }
 
@@ -79,7 +79,7 @@ absl::Status Worlds::MayJoin(const Session& session, const v1::JoinRequest& requ
   for (const auto& [key, group] : groups_) {
     for (const Joiner& joiner : group.collecting) worlds += joiner.session->id == session.id;
     for (const std::shared_ptr<Call>& call : group.calls) {
-      for (const Joiner& joiner : call->joiners) worlds += joiner.session->id == session.id;
+      for (const Joiner& joiner : *call) worlds += joiner.session->id == session.id;
     }
   }
   for (const auto& [name, job] : jobs_) {
@@ -115,18 +115,17 @@ void Worlds::Collect(const GroupKey& key, Joiner joiner, Later& later) {
     alarms_.Cancel(same->alarm);
     group.collecting.erase(same);
   }
-  joiner.alarm = alarms_.At(clock_.Now() + absl::Seconds(joiner.request.timeout_seconds()),
-                            [this, key, id = joiner.session->id] { Expire(key, id); });
+  joiner.alarm = alarms_.At(joiner.deadline,
+                            [this, key, id = joiner.session->id] { CollectingExpired(key, id); });
   group.collecting.push_back(std::move(joiner));
   if (wanted == 0 || group.collecting.size() >= wanted) Send(key, group, later);
 }
 
 void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
-  auto call = std::make_shared<Call>();
-  call->joiners = std::exchange(group.collecting, {});
+  auto call = std::make_shared<Call>(std::exchange(group.collecting, {}));
   v1::JoinWorldRequest request;
-  const v1::JoinRequest& first = call->joiners.front().request;
-  const Session& session = *call->joiners.front().session;
+  const v1::JoinRequest& first = call->front().request;
+  const Session& session = *call->front().session;
   request.set_job(first.job());
   request.set_store(first.store());
   request.set_world_size(first.world_size());
@@ -136,7 +135,7 @@ void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
   request.mutable_owner()->set_group_id(session.group_id);
   request.set_reader(first.reader());
   double timeout_seconds = kLongestTimeoutSeconds;
-  for (Joiner& joiner : call->joiners) {
+  for (Joiner& joiner : *call) {
     alarms_.Cancel(joiner.alarm);
     v1::Member* member = request.add_members();
     member->set_rank(joiner.request.rank());
@@ -144,7 +143,7 @@ void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
     timeout_seconds = std::min(timeout_seconds, joiner.request.timeout_seconds());
   }
   request.set_timeout_seconds(timeout_seconds);
-  group.calls.push_back(call);
+  group.calls.insert(call);
   // Outside the lock: what is unfinished is asked of others, and the answer may
   // come at once.
   later.Add([this, key, call, request = std::move(request)]() mutable {
@@ -158,7 +157,7 @@ void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
   });
 }
 
-void Worlds::Expire(const GroupKey& key, SessionId session) {
+void Worlds::CollectingExpired(const GroupKey& key, SessionId session) {
   Later later;
   absl::MutexLock lock(&mutex_);
   auto group = groups_.find(key);
@@ -171,7 +170,7 @@ void Worlds::Expire(const GroupKey& key, SessionId session) {
                                         "joining the world of job ", std::get<0>(key), " on node ",
                                         options_.node_name, ": ", DescribeWaiting(group->second))));
   collecting.erase(it);
-  if (collecting.empty() && group->second.calls.empty()) groups_.erase(group);
+  EraseIfEmpty(key);
 }
 
 std::string Worlds::DescribeWaiting(const Group& group) {
@@ -186,61 +185,31 @@ void Worlds::Answered(const GroupKey& key, const std::shared_ptr<Call>& call,
                       absl::StatusOr<v1::JoinWorldResponse> answer) {
   Later later;
   absl::MutexLock lock(&mutex_);
-  call->answered = true;
-  call->answer = std::move(answer);
-  if (call->answer.ok()) {
-    for (const Joiner& joiner : call->joiners) Register(joiner, *call->answer);
+  if (auto group = groups_.find(key); group != groups_.end()) {
+    group->second.calls.erase(call);
+    EraseIfEmpty(key);
   }
-  Flush(key, /*force=*/false, later);
-  if (groups_.contains(key)) {
-    alarms_.At(clock_.Now() + kLongestHoldBack, [this, key] {
-      Later held_back;
-      absl::MutexLock held_lock(&mutex_);
-      Flush(key, /*force=*/true, held_back);
-    });
+  if (answer.ok()) return Admit(*call, *answer, later);
+  for (Joiner& joiner : *call) {
+    if (joiner.alive) later.Answer(std::move(joiner.done), answer.status());
   }
 }
 
-void Worlds::Flush(const GroupKey& key, bool force, Later& later) {
-  auto found = groups_.find(key);
-  if (found == groups_.end()) return;
-  std::list<std::shared_ptr<Call>>& calls = found->second.calls;
-  const auto pending = [](const std::shared_ptr<Call>& call) {
-    return !call->answered && std::any_of(call->joiners.begin(), call->joiners.end(),
-                                          [](const Joiner& joiner) { return joiner.alive; });
-  };
-  if (!force && std::any_of(calls.begin(), calls.end(), pending)) return;
-  for (auto it = calls.begin(); it != calls.end();) {
-    const std::shared_ptr<Call> call = *it;
-    if (!call->answered) {
-      ++it;
-      continue;
-    }
-    it = calls.erase(it);
-    for (Joiner& joiner : call->joiners) {
-      if (!joiner.alive) continue;
-      if (!call->answer.ok()) {
-        later.Answer(std::move(joiner.done), call->answer.status());
-        continue;
-      }
-      v1::JoinResponse response;
-      response.set_epoch(call->answer->epoch());
-      later.Answer(std::move(joiner.done), std::move(response));
-    }
-  }
-  if (calls.empty() && found->second.collecting.empty()) groups_.erase(found);
+void Worlds::EraseIfEmpty(const GroupKey& key) {
+  auto group = groups_.find(key);
+  if (group->second.collecting.empty() && group->second.calls.empty()) groups_.erase(group);
 }
 
 void Worlds::SessionEnded(const Session& session) {
   Later later;
   absl::MutexLock lock(&mutex_);
-  std::vector<GroupKey> touched;
+  std::vector<GroupKey> keys;
   for (auto& [key, group] : groups_) {
-    touched.push_back(key);
+    keys.push_back(key);
     EndJoiners(group, session.id, later);
   }
-  for (const GroupKey& key : touched) Flush(key, /*force=*/false, later);
-  EndMembers(session.id);
+  for (const GroupKey& key : keys) EraseIfEmpty(key);
+  EndMembers(session.id, later);
 }
 
 void Worlds::EndJoiners(Group& group, SessionId session, Later& later) {
@@ -255,7 +224,7 @@ void Worlds::EndJoiners(Group& group, SessionId session, Later& later) {
     it = group.collecting.erase(it);
   }
   for (const std::shared_ptr<Call>& call : group.calls) {
-    for (Joiner& joiner : call->joiners) {
+    for (Joiner& joiner : *call) {
       if (joiner.session->id != session || !std::exchange(joiner.alive, false)) continue;
       later.Answer(std::move(joiner.done), ended);
     }
@@ -278,12 +247,15 @@ void Worlds::Stop() {
       later.Answer(std::move(joiner.done), status);
     }
     for (const std::shared_ptr<Call>& call : group.calls) {
-      for (Joiner& joiner : call->joiners) {
+      for (Joiner& joiner : *call) {
         if (std::exchange(joiner.alive, false)) later.Answer(std::move(joiner.done), status);
       }
     }
   }
   groups_.clear();
+  for (auto& [name, job] : jobs_) {
+    for (auto& [key, world] : job.worlds) AnswerHeld(world, status, later);
+  }
 }
 
 }  // namespace ckptd

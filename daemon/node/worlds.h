@@ -1,13 +1,14 @@
 // Which of this node's processes belong to which world.
 //
 // Joins of a node's ranks are merged into one JoinWorld where the trainers say how
-// many they are. Once a newer epoch of a job is known here, older ones are refused.
+// many they are. However they come, nobody is answered before all of this node's ranks
+// of the epoch are here: also after a restart of the daemon under living trainers.
+// Once a newer epoch of a job is known here, older ones are refused.
 #ifndef CKPTD_DAEMON_NODE_WORLDS_H_
 #define CKPTD_DAEMON_NODE_WORLDS_H_
 
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -62,6 +63,8 @@ class Worlds {
          CoordinatorClient& coordinator, CallScope& scope, const Sessions& sessions,
          UnfinishedAttempts unfinished);
 
+  // DEADLINE_EXCEEDED names the ranks that were waited for; FAILED_PRECONDITION a rank
+  // that has ended, or both epochs where a newer one of the job has begun meanwhile.
   void Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResponse> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void SessionEnded(const Session& session) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,31 +93,32 @@ class Worlds {
     SessionPtr session;
     v1::JoinRequest request;
     Done<v1::JoinResponse> done;
-    AlarmId alarm = 0;
+    absl::Time deadline;
+    AlarmId alarm = 0;  // while this node lets it wait; the coordinator has its own
     bool alive = true;
   };
-  // One JoinWorld and the ranks that it names.
-  struct Call {
-    std::vector<Joiner> joiners;
-    bool answered = false;
-    absl::StatusOr<v1::JoinWorldResponse> answer = absl::UnknownError("");
-  };
+  // The ranks that one JoinWorld names.
+  using Call = std::vector<Joiner>;
   // job, store, world size, run token, user, group, reader's session.
   using GroupKey =
       std::tuple<std::string, std::string, uint32_t, std::string, uint32_t, uint32_t, SessionId>;
   struct Group {
     std::vector<Joiner> collecting;
-    std::list<std::shared_ptr<Call>> calls;
+    std::set<std::shared_ptr<Call>> calls;  // at the coordinator
   };
   struct World {
     std::string store;
     uint32_t world_size = 0;
     FileOwner owner;
+    // This node's ranks, as the coordinator says; none of a reader's.
+    std::vector<uint32_t> expected;
     std::map<uint32_t, WorldMember> members;
+    std::vector<Joiner> held;  // members whose answer waits for the other expected ones
   };
+  // Epoch and, for readers (epoch 0), session.
+  using WorldKey = std::pair<uint64_t, SessionId>;
   struct Job {
-    // By epoch and, for readers (epoch 0), session.
-    std::map<std::pair<uint64_t, SessionId>, World> worlds;
+    std::map<WorldKey, World> worlds;
     uint64_t newest_epoch = 0;
     std::set<uint64_t> committed_steps;
   };
@@ -125,19 +129,33 @@ class Worlds {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJoiners(Group& group, SessionId session, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void EndMembers(SessionId session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Collect(const GroupKey& key, Joiner joiner, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(const GroupKey& key, Group& group, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Expire(const GroupKey& key, SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CollectingExpired(const GroupKey& key, SessionId session) ABSL_LOCKS_EXCLUDED(mutex_);
   void Answered(const GroupKey& key, const std::shared_ptr<Call>& call,
                 absl::StatusOr<v1::JoinWorldResponse> answer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Answers all calls that have their answer. Only when all have: ranks that came in
-  // calls of their own must find each other in the world. `force`: without waiting.
-  void Flush(const GroupKey& key, bool force, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Register(const Joiner& joiner, const v1::JoinWorldResponse& answer)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EraseIfEmpty(const GroupKey& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static std::string DescribeWaiting(const Group& group);
+
+  // ---- world_members.cc
+  // Makes them members, and answers them when all that are expected are.
+  void Admit(Call& call, const v1::JoinWorldResponse& answer, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Supersede(const std::string& name, uint64_t epoch, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Hold(World& world, WorldKey key, Joiner joiner, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerHeldIfDecided(const std::string& job, uint64_t epoch, World& world, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerHeld(World& world, const absl::StatusOr<v1::JoinResponse>& answer, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HeldExpired(const std::string& job, WorldKey key, SessionId session)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndMembers(SessionId session, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False when that session was not held.
+  bool EndHeld(World& world, SessionId session, const absl::Status& status, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const NodeOptions& options_;
   const Clock& clock_;

@@ -20,6 +20,21 @@ TEST_CASE("a world gets its epoch when all ranks have joined, and keeps it over 
   CHECK(nodes.a.Join(2).Wait()->epoch() == 1);
 }
 
+TEST_CASE("a join is told all ranks of its node, also those that join by themselves") {
+  FakeCluster cluster;
+  FakeNode first(cluster, "a", {{0, {}}}), third(cluster, "a", {{2, {}}});
+  FakeNode other(cluster, "b", {{1, {}}});
+  auto joined = first.Join(3);
+  auto others = other.Join(3);
+  REQUIRE(third.Join(3).status().ok());
+  cluster.RestartCoordinator();
+  for (const auto& answer : {joined.Wait(), third.Join(3).Wait()}) {
+    REQUIRE(answer.ok());
+    CHECK(std::vector<uint32_t>(answer->node_ranks().begin(), answer->node_ranks().end()) ==
+          std::vector<uint32_t>{0, 2});
+  }
+}
+
 TEST_CASE("invariant 6: a rank that never joins is named at the deadline") {
   TwoNodes nodes;
   auto waiting = nodes.a.Join(2);

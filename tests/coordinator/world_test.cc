@@ -31,6 +31,13 @@ TEST_CASE("another nonce under the same token is another generation with a new e
   CHECK(table.Join(6, Ask("a", "x", 0)).status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_CASE("a process of the current world that comes from another node is refused") {
+  WorldTable table;
+  REQUIRE(table.Join(1, Ask("a", "x", 0, 1))->state == WorldTable::State::kFormed);
+  CHECK(table.Join(2, Ask("renamed", "x", 0, 1)).status().code() ==
+        absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_CASE("two nodes that claim one rank, or differ in world size, are told apart") {
   WorldTable table;
   REQUIRE(table.Join(1, Ask("a", "x", 0)).ok());

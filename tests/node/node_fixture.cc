@@ -33,6 +33,10 @@ void FakeCoordinator::JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorld
     }
     response.set_epoch(request.reader() ? 0 : epoch_);
   }
+  // All are of this node.
+  for (uint32_t rank = 0; rank < request.world_size() && !request.reader(); ++rank) {
+    response.add_node_ranks(rank);
+  }
   std::move(done)(response);
 }
 
@@ -290,12 +294,12 @@ Pending<v1::JoinResponse> TestTrainer::Join(const std::string& job, uint32_t wor
   request.set_job(job);
   request.set_store("main");
   request.set_world_size(world_size);
-  request.set_local_world_size(world_size);
+  request.set_local_world_size(local_world_size_is_known ? world_size : 0);
   request.set_rank(rank_);
   request.set_run_token("run");
   request.set_reader(reader);
   request.set_process_nonce(std::string(16, static_cast<char>('a' + rank_)));
-  request.set_timeout_seconds(60);
+  request.set_timeout_seconds(timeout_seconds);
   Pending<v1::JoinResponse> pending;
   fixture_.node->Join(session_, request, pending.done());
   return pending;
@@ -330,7 +334,7 @@ Pending<v1::BeginSaveResponse> TestTrainer::BeginSave(uint64_t step, uint64_t sa
     content->set_size_bytes(value.bytes.size());
     content->set_sha256(Sha256Of(value.bytes));
   }
-  request.set_timeout_seconds(60);
+  request.set_timeout_seconds(timeout_seconds);
   Pending<v1::BeginSaveResponse> pending;
   fixture_.node->BeginSave(session_, request, pending.done());
   return pending;

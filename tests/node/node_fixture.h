@@ -169,6 +169,10 @@ class TestTrainer {
   char* Map(uint64_t slab_id);
   void Disconnect() { socket_.reset(); }
 
+  // What its joins say: else each rank joins by itself.
+  bool local_world_size_is_known = true;
+  double timeout_seconds = 60;  // of joins and saves
+
  private:
   void SayHello();
   void Write(const v1::Lease& lease, uint64_t offset, const std::string& bytes);

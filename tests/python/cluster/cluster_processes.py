@@ -44,16 +44,18 @@ class Cluster:
         for node in self.nodes:
             node.start()
 
-    def run(self, world_size, nodes=None, run=None, **options):
-        """A new run: trainers of all ranks, spread over the nodes in blocks, connected."""
+    def run(self, world_size, nodes=None, run=None, tell_local_world_size=False, **options):
+        """A new run: trainers of all ranks, spread over the nodes in blocks, connected. They
+        don't say how many they are on a node, as most launchers don't."""
         nodes = nodes or self.nodes
         run = run or new_name("run")
         trainers = Trainers(Trainer(rank, world_size) for rank in range(world_size))
         self._trainers.extend(trainers)
         places = [rank * len(nodes) // world_size for rank in range(world_size)]
         for trainer, place in zip(trainers, places, strict=True):
-            trainer.start("connect", nodes[place].socket_dir, run,
-                          local_world_size=places.count(place), **options)
+            if tell_local_world_size:
+                options["local_world_size"] = places.count(place)
+            trainer.start("connect", nodes[place].socket_dir, run, **options)
         trainers.answers()
         return trainers
 

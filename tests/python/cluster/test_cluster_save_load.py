@@ -18,6 +18,13 @@ def test_four_ranks_on_two_nodes_load_what_they_saved(cluster, job):
     ranks.kill()
 
 
+def test_ranks_that_say_how_many_they_are_on_a_node_join_by_one_call(cluster, job):
+    ranks = cluster.run(4, tell_local_world_size=True)
+    ranks.each("save_durably", job, 10)
+    assert ranks.each("load", job) == [(10, [])] * 4
+    ranks.kill()
+
+
 def test_a_checkpoint_of_two_nodes_loads_on_one_node_and_in_other_world_sizes(cluster, job):
     ranks = cluster.run(4)
     ranks.each("save_durably", job, 10)

@@ -127,6 +127,17 @@ def test_each_daemon_may_be_restarted_under_living_trainers(cluster, ranks, job)
         assert ranks.each("load", job) == [(step, [])] * 4
 
 
+def test_a_restarted_node_lets_no_rank_go_on_before_all_of_its_ranks_are_back(
+        cluster, ranks, job):
+    cluster.nodes[1].kill()
+    cluster.nodes[1].start()
+    ranks[2].start("save_durably", job, 2)
+    until(lambda: len(cluster.joined(job)) == 3, "rank that has joined again")
+    for rank in (ranks[0], ranks[1], ranks[3]):
+        rank.start("save_durably", job, 2)
+    assert ranks.answers() == [None] * 4
+
+
 def test_a_node_told_to_stop_finishes_what_is_staged_and_exits_with_0(cluster, ranks, job):
     with Stopped(cluster.coordinator):
         ranks.each("save", job, 2)
