@@ -22,6 +22,13 @@ std::vector<uint32_t> RankNumbers(const Ranks& ranks) {
 
 }  // namespace
 
+bool LacksLayouts(const v1::CommitSaveRequest& report) {
+  static const std::string* const empty_layout = new std::string(Sha256(""));
+  return std::any_of(report.ranks().begin(), report.ranks().end(), [](const v1::RankLayout& rank) {
+    return rank.layout().empty() && rank.fingerprint() != *empty_layout;
+  });
+}
+
 SaveRound::SaveRound(std::string job, uint64_t step, AttemptKey attempt,
                      std::shared_ptr<const World> world)
     : job_(std::move(job)),
@@ -78,7 +85,8 @@ absl::Status SaveRound::GiveLayouts(const v1::PlanSaveRequest& request) {
     if (status = KeepFingerprint(rank.rank(), rank.fingerprint()); !status.ok()) return status;
     layouts_[rank.rank()] = rank.layout();
   }
-  parts_[request.node()].asked = true;
+  Part& part = parts_[request.node()];
+  part.asked = part.gave_layouts = true;
   return absl::OkStatus();
 }
 
@@ -98,6 +106,7 @@ absl::Status SaveRound::Committed(v1::CommitSaveRequest request) {
   absl::Status status = CheckRanks(request.node(), RankNumbers(request.ranks()));
   if (status.ok()) status = CheckReport(request);
   if (!status.ok()) return Annotate(status, absl::StrCat("the report of node ", request.node()));
+  const bool gave_layouts = !LacksLayouts(request);
   for (v1::RankLayout& rank : *request.mutable_ranks()) {
     if (status = KeepFingerprint(rank.rank(), rank.fingerprint()); !status.ok()) return status;
     if (rank.layout().empty()) continue;
@@ -108,6 +117,7 @@ absl::Status SaveRound::Committed(v1::CommitSaveRequest request) {
     layouts_[rank.rank()] = std::move(*rank.mutable_layout());
   }
   Part& part = parts_[request.node()];
+  part.gave_layouts |= gave_layouts;
   part.staged = true;
   part.plan_id = request.plan_id();
   part.report = std::move(request);
@@ -133,22 +143,34 @@ absl::Status SaveRound::CheckAgreement(const PlannedSave* known) const {
       waiting.insert(waiting.end(), ranks.begin(), ranks.end());
     }
   }
-  if (plans.size() <= 1 && (plans.empty() || waiting.empty())) return absl::OkStatus();
+  if (plans.empty() || (plans.size() == 1 && waiting.empty())) return absl::OkStatus();
+  const bool is_known = known != nullptr && plans.count(known->plan_id) > 0;
+  if (plans.size() == 1 && !is_known) {
+    const std::string meant = FingerprintPlanId();
+    if (meant.empty() || meant == *plans.begin()) return absl::OkStatus();
+  }
+  return DisagreementError(std::move(waiting), is_known ? known : nullptr);
+}
+
+// `waiting`: the ranks that ask for a plan; `known`: that by which others save, or null.
+absl::Status SaveRound::DisagreementError(std::vector<uint32_t> waiting,
+                                          const PlannedSave* known) const {
   std::vector<uint32_t> changed;
-  if (known != nullptr && plans.count(known->plan_id) > 0) {
-    for (uint32_t rank = 0; rank < fingerprints_.size(); ++rank) {
-      if (!fingerprints_[rank].empty() && (rank >= known->fingerprints.size() ||
-                                           fingerprints_[rank] != known->fingerprints[rank])) {
-        changed.push_back(rank);
-      }
+  for (uint32_t rank = 0; known != nullptr && rank < fingerprints_.size(); ++rank) {
+    if (!fingerprints_[rank].empty() &&
+        (rank >= known->fingerprints.size() || fingerprints_[rank] != known->fingerprints[rank])) {
+      changed.push_back(rank);
     }
   }
-  if (changed.empty()) changed = waiting;
-  std::sort(changed.begin(), changed.end());
+  std::sort(waiting.begin(), waiting.end());
+  const std::string who = !changed.empty()      ? RanksToString(changed)
+                          : waiting.size() == 1 ? RanksToString(waiting)
+                          : waiting.empty()     ? "ranks"
+                                                : absl::StrCat("some of ", RanksToString(waiting));
   return absl::FailedPreconditionError(absl::StrCat(
-      changed.empty() ? "ranks" : RanksToString(changed),
-      " changed layout alone, while other ranks save by an earlier plan; the next save is planned "
-      "anew"));
+      who,
+      " changed layout alone, while other ranks save by an earlier plan; the next save is "
+      "planned anew"));
 }
 
 template <typename Predicate>
@@ -158,7 +180,7 @@ bool SaveRound::All(Predicate predicate) const {
 }
 
 bool SaveRound::AllGaveLayouts() const {
-  return All([](const Part& part) { return part.asked; });
+  return All([](const Part& part) { return part.gave_layouts; });
 }
 bool SaveRound::AllStaged() const {
   return All([](const Part& part) { return part.staged; });
@@ -201,7 +223,7 @@ std::string SaveRound::DescribeWaiting() const {
   const char* phase = planning ? "plan" : !AllStaged() ? "snapshot" : "persist";
   std::string waiting;
   for (const auto& [node, part] : parts_) {
-    const bool done = planning       ? part.asked || !part.plan_id.empty()
+    const bool done = planning       ? part.gave_layouts
                       : !AllStaged() ? part.staged
                                      : part.report.has_value();
     if (done) continue;

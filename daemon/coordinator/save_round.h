@@ -32,6 +32,9 @@ inline AttemptKey KeyOf(const v1::Attempt& attempt) {
   return {attempt.epoch(), attempt.save_number()};
 }
 
+// Does it give fingerprints only?
+bool LacksLayouts(const v1::CommitSaveRequest& report);
+
 class SaveRound {
  public:
   SaveRound(std::string job, uint64_t step, AttemptKey attempt, std::shared_ptr<const World> world);
@@ -60,8 +63,11 @@ class SaveRound {
 
   // FAILED_PRECONDITION when nodes save by different plans, naming the ranks that
   // changed their layout alone. `known` is the plan that this job saved by last, or null.
+  // Where some save by a plan that is not known here, made by an earlier coordinator,
+  // those who ask for one may mean the same: that shows when all fingerprints are known.
   absl::Status CheckAgreement(const PlannedSave* known) const;
 
+  // In PlanSave, or in the report of a node whose plan is not known here.
   bool AllGaveLayouts() const;
   bool AllStaged() const;
   bool AllCommitted() const;
@@ -81,7 +87,8 @@ class SaveRound {
 
  private:
   struct Part {
-    bool asked = false;  // gave layouts and waits for a plan
+    bool asked = false;  // for a plan
+    bool gave_layouts = false;
     bool staged = false;
     std::string plan_id;  // by which it saves; empty: not known
     std::optional<v1::CommitSaveRequest> report;
@@ -89,6 +96,7 @@ class SaveRound {
 
   absl::Status CheckRanks(const std::string& node, std::vector<uint32_t> ranks) const;
   absl::Status KeepFingerprint(uint32_t rank, const std::string& fingerprint);
+  absl::Status DisagreementError(std::vector<uint32_t> waiting, const PlannedSave* known) const;
   template <typename Predicate>
   bool All(Predicate predicate) const;
 

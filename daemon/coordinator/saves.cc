@@ -271,12 +271,7 @@ void Coordinator::Impl::CommitSave(const v1::CommitSaveRequest& request,
     round.SetPlan(job.plan);
   }
   const bool plan_is_known = round.plan() != nullptr && round.plan()->plan_id == request.plan_id();
-  static const std::string* const empty_layout = new std::string(Sha256(""));
-  const bool lacks_layouts =
-      std::any_of(request.ranks().begin(), request.ranks().end(), [](const v1::RankLayout& rank) {
-        return rank.layout().empty() && rank.fingerprint() != *empty_layout;
-      });
-  if (!plan_is_known && lacks_layouts) {
+  if (!plan_is_known && LacksLayouts(request)) {
     response.set_need_layouts(true);
     DropIfUntouched(job, address.attempt);
     return deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
@@ -292,11 +287,13 @@ void Coordinator::Impl::CommitSave(const v1::CommitSaveRequest& request,
   if (!FailUnlessAgreed(job, **state, deferred).ok()) return;
   (*state)->save_deadline =
       std::min((*state)->save_deadline, DeadlineIn(request.timeout_seconds()));
-  if (round.AllCommitted()) {
-    StartCommit(job, **state, deferred);
-  } else {
-    ArmDeadline(**state);
-    TrySettle(job, deferred);
+  if (round.AllCommitted()) return StartCommit(job, **state, deferred);
+  ArmDeadline(**state);
+  TrySettle(job, deferred);
+  // Others wait for the plan by which this node has saved, made by an earlier coordinator.
+  auto alive = job.rounds.find(address.attempt);
+  if (alive != job.rounds.end() && round.plan() == nullptr && round.AllGaveLayouts()) {
+    StartPlanning(job, *alive->second, deferred);
   }
 }
 

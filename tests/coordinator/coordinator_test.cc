@@ -134,6 +134,58 @@ TEST_CASE("a rank that changes its layout alone is named, and the next save plan
   nodes.Save(50);
 }
 
+// A coordinator and node b were restarted together: node a alone knows the plan.
+struct LostPlan : TwoNodes {
+  LostPlan() {
+    Join();
+    Save(40);
+    cluster.RestartCoordinator();
+  }
+};
+
+TEST_CASE("a plan that only one node still knows is made again from that node's report") {
+  LostPlan nodes;
+  // In either order.
+  const bool asks_first = GENERATE(false, true);
+  Answer<v1::PlanSaveResponse> plan;
+  if (asks_first) plan = nodes.b.Plan(50);
+  REQUIRE(nodes.a.Stage(50).status().ok());
+  v1::CommitSaveRequest report = nodes.a.MakeReport(50);
+  CHECK(nodes.a.Send(report).Wait()->need_layouts());
+  report.mutable_ranks(0)->set_layout(nodes.a.layouts[0].SerializeAsString());
+  auto first = nodes.a.Send(report);
+  if (!asks_first) plan = nodes.b.Plan(50);
+  INFO(plan.status().ToString());
+  REQUIRE(plan.status().ok());
+  nodes.b.UsePlan(*plan.Wait());
+  CHECK(nodes.b.Commit(50).status().ok());
+  CHECK(first.status().ok());
+  CHECK(nodes.cluster.Steps() == std::vector<uint64_t>{40, 50});
+}
+
+TEST_CASE("invariant 6: who waits for a plan that another node knows is told so at the deadline") {
+  LostPlan nodes;
+  REQUIRE(nodes.a.Stage(50).status().ok());
+  auto plan = nodes.b.Plan(50);
+  nodes.cluster.alarms.Advance(absl::Minutes(2));
+  CHECK(plan.status().code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK_THAT(std::string(plan.status().message()),
+             Contains("phase plan: waiting for rank 0 (node a)"));
+}
+
+TEST_CASE("a rank that changed its layout while the plan was lost is named all the same") {
+  LostPlan nodes;
+  nodes.b.layouts[1].add_values("new");
+  auto plan = nodes.b.Plan(50);
+  CHECK_FALSE(plan.answered());  // it may mean the same as node a
+  const absl::Status staged = nodes.a.Stage(50).status();
+  CHECK(staged.code() == absl::StatusCode::kFailedPrecondition);
+  CHECK_THAT(std::string(staged.message()), Contains("rank 1 changed layout alone"));
+  CHECK(plan.status() == staged);
+  nodes.NextSave();
+  nodes.Save(50);
+}
+
 TEST_CASE("a committed step is refused, unless it is to be overwritten") {
   TwoNodes nodes;
   nodes.Join();

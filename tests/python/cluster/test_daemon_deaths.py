@@ -127,6 +127,32 @@ def test_each_daemon_may_be_restarted_under_living_trainers(cluster, ranks, job)
         assert ranks.each("load", job) == [(step, [])] * 4
 
 
+def test_coordinator_and_node_may_be_restarted_together_under_living_trainers(cluster, ranks, job):
+    # Node a still knows the plan of step 1, and nobody else does.
+    for daemon in (cluster.coordinator, cluster.nodes[1]):
+        daemon.kill()
+    for daemon in (cluster.coordinator, cluster.nodes[1]):
+        daemon.start()
+    for step in (2, 3):
+        ranks.each("save_durably", job, step)
+        assert ranks.each("load", job) == [(step, [])] * 4
+
+
+def test_a_rank_that_changes_its_layout_after_such_a_restart_is_told_of_and_the_next_save_works(
+        cluster, ranks, job):
+    for daemon in (cluster.coordinator, cluster.nodes[1]):
+        daemon.kill()
+    for daemon in (cluster.coordinator, cluster.nodes[1]):
+        daemon.start()
+    for rank in ranks:
+        extra = {"only_here": 1} if rank.rank == 3 else None
+        rank.start("save_durably", job, 2, extra=extra, timeout_seconds=15.0)
+    for error in ranks.raised():
+        assert "some of ranks 2-3 changed layout alone" in str(error)
+    ranks.each("save_durably", job, 3)
+    assert ranks.each("load", job) == [(3, [])] * 4
+
+
 def test_a_restarted_node_lets_no_rank_go_on_before_all_of_its_ranks_are_back(
         cluster, ranks, job):
     cluster.nodes[1].kill()
