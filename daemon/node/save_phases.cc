@@ -268,6 +268,8 @@ void Saves::ReportStaged(const SaveAttemptPtr& attempt, Later& later) {
           absl::MutexLock lock(&mutex_);
           // Once the commit was asked for, its answer says whether the files are named.
           if (attempt->commit_sent) return;
+          // As after a refused commit: another node may have changed its layout.
+          memory_.ForgetPlan(attempt->key.job, attempt->key.epoch);
           Fail(attempt, response.status(), ToldBy::kCoordinator, after);
         }));
   });

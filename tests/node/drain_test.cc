@@ -83,5 +83,21 @@ TEST_CASE("invariant 1: a late refusal of the staging report removes no file of 
   CHECK(fixture.posix->List(fixture.StorePath() + "/gpt/step-1")->size() == 1);
 }
 
+TEST_CASE("a plan that the staging report is refused for is forgotten: the next save plans anew") {
+  NodeFixture fixture;
+  Staged staged(fixture);
+  staged.Stage(1, 1);
+  REQUIRE(staged.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+  SetPaused(fixture, staged.trainer, true);  // the commit is not asked for yet
+  fixture.coordinator.HoldStaged();
+  staged.Stage(2, 2);
+  fixture.coordinator.FinishStaged(absl::FailedPreconditionError("another changed its layout"));
+  CHECK(staged.trainer.Wait(2, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_FAILED);
+  SetPaused(fixture, staged.trainer, false);
+  CHECK(fixture.coordinator.plans() == 1);
+  staged.Stage(3, 3);
+  CHECK(fixture.coordinator.plans() == 2);
+}
+
 }  // namespace
 }  // namespace ckptd
