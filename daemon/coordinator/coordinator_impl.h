@@ -111,10 +111,26 @@ class Coordinator::Impl {
     AttemptKey attempt;
     uint64_t step;
   };
+  template <typename Request>
+  static SaveAddress AddressOf(const Request& request) {
+    return {request.job(), request.node(), KeyOf(request.attempt()), request.step()};
+  }
+  // What a call of a save is about.
+  struct SaveCall {
+    Job& job;
+    RoundState* state;  // null: this very attempt is committed
+  };
+  // How each of these calls begins: checks its address, and starts the round if need be.
+  absl::StatusOr<SaveCall> FindSave(const SaveAddress& address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Job*> JobOfSave(const SaveAddress& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<RoundState*> FindOrStartRound(Job& job, const SaveAddress& address)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   RoundState& StartRound(Job& job, AttemptKey attempt, uint64_t step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckMayPlan(const SaveCall& call, const SaveAddress& address, bool overwrite)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RefuseCall(Job& job, AttemptKey attempt, const absl::Status& status, Deferred& deferred)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNotCommitted(const Job& job, const SaveAddress& address, bool overwrite);
   // Fails the round when its nodes don't agree. Returns why.

@@ -47,6 +47,12 @@ struct RoundState {
   absl::Time plan_deadline = absl::InfiniteFuture();
   absl::Time save_deadline = absl::InfiniteFuture();
   AlarmId alarm = 0;  // for the earlier of the two; 0: none
+
+  // No call has changed it yet.
+  bool IsUntouched() const {
+    return plan_calls.empty() && commit_calls.empty() && !planning && round.plan() == nullptr &&
+           round.StagedNodes().empty();
+  }
 };
 
 struct LoadCall {

@@ -91,12 +91,7 @@ void Coordinator::Impl::EraseRound(Job& job, AttemptKey attempt) {
 // A refused call must not leave a round that blocks its step.
 void Coordinator::Impl::DropIfUntouched(Job& job, AttemptKey attempt) {
   auto it = job.rounds.find(attempt);
-  if (it == job.rounds.end()) return;
-  const RoundState& state = *it->second;
-  if (state.plan_calls.empty() && state.commit_calls.empty() && !state.planning &&
-      state.round.plan() == nullptr && state.round.StagedNodes().empty()) {
-    EraseRound(job, attempt);
-  }
+  if (it != job.rounds.end() && it->second->IsUntouched()) EraseRound(job, attempt);
 }
 
 }  // namespace ckptd

@@ -13,25 +13,47 @@
 namespace ckptd {
 namespace {
 
-absl::Status CheckAddress(const std::string& job, const std::string& node,
-                          const v1::Attempt& attempt) {
-  if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
-  if (absl::Status status = ValidateNodeName(node); !status.ok()) return status;
-  if (attempt.epoch() == 0 || attempt.save_number() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("epoch ", attempt.epoch(), ", save number ",
-                                                   attempt.save_number(),
-                                                   " name no attempt: both count from 1"));
-  }
-  return absl::OkStatus();
-}
-
 // The node's own report, resent after the commit.
 bool IsCommitted(const Job& job, AttemptKey attempt, uint64_t step) {
   auto it = job.checkpoints.find(step);
   return it != job.checkpoints.end() && KeyOf(it->second.summary().attempt()) == attempt;
 }
 
+// Where a call waits, one per node and kind: the latest is answered.
+template <typename DoneType>
+void Wait(DoneType& waiting, DoneType done, Deferred& deferred) {
+  if (waiting != nullptr) {
+    deferred.Answer(std::move(waiting), absl::AbortedError("the node asked again"));
+  }
+  waiting = std::move(done);
+}
+
+absl::Status SupersededError(const Job& job, AttemptKey attempt) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "epoch ", attempt.epoch, " of job ", job.name, " was superseded by epoch ",
+      job.current_epoch(), ", so attempt ", AttemptName(attempt.epoch, attempt.save_number),
+      " is not to be committed: end this left-over run"));
+}
+
 }  // namespace
+
+absl::StatusOr<Coordinator::Impl::SaveCall> Coordinator::Impl::FindSave(
+    const SaveAddress& address) {
+  absl::Status status = ValidateJobName(address.job);
+  if (status.ok()) status = ValidateNodeName(address.node);
+  if (!status.ok()) return status;
+  if (address.attempt.epoch == 0 || address.attempt.save_number == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("epoch ", address.attempt.epoch,
+                                                   ", save number ", address.attempt.save_number,
+                                                   " name no attempt: both count from 1"));
+  }
+  absl::StatusOr<Job*> job = JobOfSave(address);
+  if (!job.ok()) return job.status();
+  if (IsCommitted(**job, address.attempt, address.step)) return SaveCall{**job, nullptr};
+  absl::StatusOr<RoundState*> state = FindOrStartRound(**job, address);
+  if (!state.ok()) return state.status();
+  return SaveCall{**job, *state};
+}
 
 // The job that a call's attempt belongs to, if that attempt may still go on.
 absl::StatusOr<Job*> Coordinator::Impl::JobOfSave(const SaveAddress& address) {
@@ -53,9 +75,7 @@ absl::StatusOr<Job*> Coordinator::Impl::JobOfSave(const SaveAddress& address) {
   const bool settled = epoch <= job->settled_epoch || job->worlds.count(epoch) == 0 ||
                        (epoch < job->current_epoch() && job->settling.recording);
   if (settled && !IsCommitted(*job, address.attempt, address.step)) {
-    return absl::AbortedError(absl::StrCat(
-        "attempt ", AttemptName(epoch, address.attempt.save_number), " of job ", address.job,
-        " is of epoch ", epoch, ", which is settled: epoch ", job->current_epoch(), " has begun"));
+    return SupersededError(*job, address.attempt);
   }
   return job;
 }
@@ -88,48 +108,49 @@ absl::Status Coordinator::Impl::FailUnlessAgreed(Job& job, RoundState& state, De
   return status;
 }
 
+// Before its layouts are looked at.
+absl::Status Coordinator::Impl::CheckMayPlan(const SaveCall& call, const SaveAddress& address,
+                                             bool overwrite) {
+  if (address.attempt.epoch < call.job.current_epoch()) {
+    return SupersededError(call.job, address.attempt);
+  }
+  absl::Status status = CheckNotCommitted(call.job, address, overwrite && call.state != nullptr);
+  if (status.ok() && call.state->IsUntouched()) status = CheckServing();
+  if (!status.ok() || !call.state->committing) return status;
+  return absl::FailedPreconditionError(absl::StrCat(call.state->round.Describe(),
+                                                    " is being committed: node ", address.node,
+                                                    " has reported its files already"));
+}
+
+// What a node says does not fit the round. Where it contradicts what was said before,
+// the round has failed.
+void Coordinator::Impl::RefuseCall(Job& job, AttemptKey attempt, const absl::Status& status,
+                                   Deferred& deferred) {
+  if (absl::IsFailedPrecondition(status)) FailRound(job, attempt, status, deferred);
+  DropIfUntouched(job, attempt);
+}
+
 void Coordinator::Impl::PlanSave(const v1::PlanSaveRequest& request,
                                  Done<v1::PlanSaveResponse> done) {
-  absl::Status status = CheckAddress(request.job(), request.node(), request.attempt());
-  if (!status.ok()) return done(status);
-  const SaveAddress address{request.job(), request.node(), KeyOf(request.attempt()),
-                            request.step()};
+  const SaveAddress address = AddressOf(request);
   Deferred deferred;
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Job*> found = JobOfSave(address);
-  if (!found.ok()) return deferred.Answer(std::move(done), found.status());
-  Job& job = **found;
-  if (address.attempt.epoch < job.current_epoch()) {
-    status = absl::FailedPreconditionError(
-        absl::StrCat("epoch ", address.attempt.epoch, " of job ", job.name,
-                     " was superseded by epoch ", job.current_epoch(), ": end this left-over run"));
-  } else if (job.rounds.count(address.attempt) == 0) {
-    status = CheckServing();
-  }
-  if (status.ok()) status = CheckNotCommitted(job, address, request.overwrite());
-  if (!status.ok()) return deferred.Answer(std::move(done), status);
-  absl::StatusOr<RoundState*> state = FindOrStartRound(job, address);
-  if (!state.ok()) return deferred.Answer(std::move(done), state.status());
-  if ((*state)->committing) {
-    return deferred.Answer(
-        std::move(done), absl::FailedPreconditionError(
-                             absl::StrCat((*state)->round.Describe(), " is being committed: node ",
-                                          request.node(), " has reported its files already")));
-  }
-  SaveRound& round = (*state)->round;
-  if (status = round.GiveLayouts(request); !status.ok()) {
-    if (absl::IsFailedPrecondition(status)) FailRound(job, address.attempt, status, deferred);
+  absl::StatusOr<SaveCall> call = FindSave(address);
+  if (!call.ok()) return deferred.Answer(std::move(done), call.status());
+  Job& job = call->job;
+  if (absl::Status status = CheckMayPlan(*call, address, request.overwrite()); !status.ok()) {
     DropIfUntouched(job, address.attempt);
     return deferred.Answer(std::move(done), status);
   }
-  (*state)->overwrite |= request.overwrite();
-  auto& call = (*state)->plan_calls[request.node()];
-  if (call != nullptr) {
-    deferred.Answer(std::move(call), absl::AbortedError("the node asked again"));
+  RoundState& state = *call->state;
+  SaveRound& round = state.round;
+  if (absl::Status status = round.GiveLayouts(request); !status.ok()) {
+    RefuseCall(job, address.attempt, status, deferred);
+    return deferred.Answer(std::move(done), status);
   }
-  call = std::move(done);
-  (*state)->plan_deadline =
-      std::min((*state)->plan_deadline, DeadlineIn(request.timeout_seconds()));
+  state.overwrite |= request.overwrite();
+  Wait(state.plan_calls[request.node()], std::move(done), deferred);
+  state.plan_deadline = std::min(state.plan_deadline, DeadlineIn(request.timeout_seconds()));
   // A node that was restarted within the world that this plan is in use in.
   const bool known = job.plan != nullptr && job.plan_epoch == address.attempt.epoch &&
                      job.plan->Matches(request.ranks());
@@ -137,11 +158,11 @@ void Coordinator::Impl::PlanSave(const v1::PlanSaveRequest& request,
   if (round.plan() != nullptr && round.plan()->Matches(request.ranks())) {
     round.MarkPlanned(request.node());
   }
-  if (!FailUnlessAgreed(job, **state, deferred).ok()) return;
+  if (!FailUnlessAgreed(job, state, deferred).ok()) return;
   if (round.plan() != nullptr) {
-    AnswerPlans(job, **state, deferred);
+    AnswerPlans(job, state, deferred);
   } else if (round.AllGaveLayouts()) {
-    StartPlanning(job, **state, deferred);
+    StartPlanning(job, state, deferred);
   }
   // Failed to start: then it is gone, with its deadline.
   auto alive = job.rounds.find(address.attempt);
@@ -203,98 +224,74 @@ void Coordinator::Impl::AnswerPlans(Job& job, RoundState& state, Deferred& defer
 
 void Coordinator::Impl::ReportStaged(const v1::ReportStagedRequest& request,
                                      Done<v1::ReportStagedResponse> done) {
-  absl::Status status = CheckAddress(request.job(), request.node(), request.attempt());
-  if (!status.ok()) return done(status);
-  const SaveAddress address{request.job(), request.node(), KeyOf(request.attempt()),
-                            request.step()};
+  const SaveAddress address = AddressOf(request);
   Deferred deferred;
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Job*> job = JobOfSave(address);
-  if (!job.ok()) return deferred.Answer(std::move(done), job.status());
+  absl::StatusOr<SaveCall> call = FindSave(address);
+  if (!call.ok()) return deferred.Answer(std::move(done), call.status());
   const absl::StatusOr<v1::ReportStagedResponse> staged = v1::ReportStagedResponse();
-  if (IsCommitted(**job, address.attempt, address.step)) {
+  if (call->state == nullptr || call->state->committing) {
     return deferred.Answer(std::move(done), staged);
   }
-  absl::StatusOr<RoundState*> state = FindOrStartRound(**job, address);
-  if (!state.ok()) return deferred.Answer(std::move(done), state.status());
-  if ((*state)->committing) return deferred.Answer(std::move(done), staged);
-  if (status = (*state)->round.Staged(request); !status.ok()) {
-    if (absl::IsFailedPrecondition(status)) FailRound(**job, address.attempt, status, deferred);
-    DropIfUntouched(**job, address.attempt);
+  Job& job = call->job;
+  RoundState& state = *call->state;
+  if (absl::Status status = state.round.Staged(request); !status.ok()) {
+    RefuseCall(job, address.attempt, status, deferred);
     return deferred.Answer(std::move(done), status);
   }
-  if (status = FailUnlessAgreed(**job, **state, deferred); !status.ok()) {
+  if (absl::Status status = FailUnlessAgreed(job, state, deferred); !status.ok()) {
     return deferred.Answer(std::move(done), status);
   }
-  (*state)->save_deadline =
-      std::min((*state)->save_deadline, DeadlineIn(request.timeout_seconds()));
-  ArmDeadline(**state);
+  state.save_deadline = std::min(state.save_deadline, DeadlineIn(request.timeout_seconds()));
+  ArmDeadline(state);
   deferred.Answer(std::move(done), staged);
-  TrySettle(**job, deferred);
+  TrySettle(job, deferred);
 }
 
 void Coordinator::Impl::CommitSave(const v1::CommitSaveRequest& request,
                                    Done<v1::CommitSaveResponse> done) {
-  absl::Status status = CheckAddress(request.job(), request.node(), request.attempt());
-  if (!status.ok()) return done(status);
-  const SaveAddress address{request.job(), request.node(), KeyOf(request.attempt()),
-                            request.step()};
+  const SaveAddress address = AddressOf(request);
   Deferred deferred;
   absl::MutexLock lock(&mutex_);
-  absl::StatusOr<Job*> found = JobOfSave(address);
-  if (!found.ok()) return deferred.Answer(std::move(done), found.status());
-  Job& job = **found;
-  v1::CommitSaveResponse response;
-  if (IsCommitted(job, address.attempt, address.step)) {
-    return deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
+  absl::StatusOr<SaveCall> call = FindSave(address);
+  if (!call.ok()) return deferred.Answer(std::move(done), call.status());
+  absl::StatusOr<v1::CommitSaveResponse> response = v1::CommitSaveResponse();
+  if (call->state == nullptr) return deferred.Answer(std::move(done), response);
+  Job& job = call->job;
+  RoundState& state = *call->state;
+  SaveRound& round = state.round;
+  if (state.committing) {  // resent while the commit runs: the answer is the commit's
+    return Wait(state.commit_calls[request.node()], std::move(done), deferred);
   }
-  absl::StatusOr<RoundState*> state = FindOrStartRound(job, address);
-  if (!state.ok()) return deferred.Answer(std::move(done), state.status());
-  SaveRound& round = (*state)->round;
-  if ((*state)->committing) {  // resent while the commit runs: the answer is the commit's
-    auto& call = (*state)->commit_calls[request.node()];
-    if (call != nullptr) deferred.Answer(std::move(call), absl::AbortedError("called again"));
-    call = std::move(done);
-    return;
-  }
+  absl::Status status = CheckNotCommitted(job, address, request.overwrite());
   if (request.error_code() != 0) {
     status = Annotate(StatusFromWire(request.error_code(), request.error_message()),
                       absl::StrCat(round.Describe(), ", node ", request.node()));
-  } else {
-    status = CheckNotCommitted(job, address, request.overwrite());
   }
+  if (status.ok() && round.plan() == nullptr && job.plan != nullptr &&
+      job.plan->plan_id == request.plan_id()) {
+    round.SetPlan(job.plan);
+  }
+  const bool plan_is_known = round.plan() != nullptr && round.plan()->plan_id == request.plan_id();
+  if (status.ok() && !plan_is_known && LacksLayouts(request)) {
+    response->set_need_layouts(true);
+    DropIfUntouched(job, address.attempt);
+    return deferred.Answer(std::move(done), response);
+  }
+  if (status.ok()) status = round.Committed(request);
   if (!status.ok()) {
     FailRound(job, address.attempt, status, deferred);
     return deferred.Answer(std::move(done), status);
   }
-  if (round.plan() == nullptr && job.plan != nullptr && job.plan->plan_id == request.plan_id()) {
-    round.SetPlan(job.plan);
-  }
-  const bool plan_is_known = round.plan() != nullptr && round.plan()->plan_id == request.plan_id();
-  if (!plan_is_known && LacksLayouts(request)) {
-    response.set_need_layouts(true);
-    DropIfUntouched(job, address.attempt);
-    return deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(response));
-  }
-  if (status = round.Committed(request); !status.ok()) {
-    FailRound(job, address.attempt, status, deferred);
-    return deferred.Answer(std::move(done), status);
-  }
-  (*state)->overwrite |= request.overwrite();
-  auto& call = (*state)->commit_calls[request.node()];
-  if (call != nullptr) deferred.Answer(std::move(call), absl::AbortedError("called again"));
-  call = std::move(done);
-  if (!FailUnlessAgreed(job, **state, deferred).ok()) return;
-  (*state)->save_deadline =
-      std::min((*state)->save_deadline, DeadlineIn(request.timeout_seconds()));
-  if (round.AllCommitted()) return StartCommit(job, **state, deferred);
-  ArmDeadline(**state);
-  TrySettle(job, deferred);
+  state.overwrite |= request.overwrite();
+  Wait(state.commit_calls[request.node()], std::move(done), deferred);
+  if (!FailUnlessAgreed(job, state, deferred).ok()) return;
+  state.save_deadline = std::min(state.save_deadline, DeadlineIn(request.timeout_seconds()));
+  if (round.AllCommitted()) return StartCommit(job, state, deferred);
+  ArmDeadline(state);
   // Others wait for the plan by which this node has saved, made by an earlier coordinator.
-  auto alive = job.rounds.find(address.attempt);
-  if (alive != job.rounds.end() && round.plan() == nullptr && round.AllGaveLayouts()) {
-    StartPlanning(job, *alive->second, deferred);
-  }
+  if (round.plan() == nullptr && round.AllGaveLayouts()) StartPlanning(job, state, deferred);
+  TrySettle(job, deferred);
 }
 
 }  // namespace ckptd
