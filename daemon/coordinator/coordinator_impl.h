@@ -166,6 +166,7 @@ class Coordinator::Impl {
   void TryPlanLoads(Job& job, Deferred& deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<uint64_t> ChooseStep(const Job& job, const v1::CheckpointSelector& selector) const;
   void RunLoadPlan(const std::string& job, LoadKey key, uint64_t step) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckManifestOf(const v1::CheckpointRecord& record) ABSL_LOCKS_EXCLUDED(mutex_);
   void LoadIsPlanned(const std::string& job, LoadKey key,
                      const std::vector<v1::PlanLoadRequest>& requests,
                      absl::StatusOr<std::vector<v1::PlanLoadResponse>> responses)

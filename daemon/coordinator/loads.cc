@@ -6,6 +6,7 @@
 #include "daemon/coordinator/coordinator_impl.h"
 #include "daemon/coordinator/load_planner.h"
 #include "daemon/coordinator/names.h"
+#include "daemon/coordinator/stored_manifest.h"
 #include "proto/rpc/status.h"
 #include "storage/format/checkpoint_path.h"
 
@@ -203,16 +204,35 @@ void Coordinator::Impl::RunLoadPlan(const std::string& name, LoadKey key, uint64
   for (const v1::PlanLoadRequest& request : requests) pointers.push_back(&request);
   absl::StatusOr<std::vector<v1::PlanLoadResponse>> responses;
   auto saved = ReadSavedState(*catalog_, name, step, WantedNames(pointers));
-  if (saved.ok()) {
+  absl::Status status = saved.status();
+  if (status.ok()) status = CheckManifestOf(saved->record);
+  if (status.ok()) {
     responses = ckptd::PlanLoad(*saved, pointers, world_size);
   } else {
-    responses = saved.status();
+    responses = status;
   }
   if (!responses.ok()) {
     responses = Annotate(responses.status(), absl::StrCat("loading ", CheckpointName(name, step)));
   }
   probe_.LoadPlanned(absl::ToDoubleSeconds(clock_.Now() - begin));
   LoadIsPlanned(name, key, requests, std::move(responses));
+}
+
+// Where the step is being overwritten, or has just been, another manifest is right: the
+// files that `record` names stay as long as they are being loaded.
+absl::Status Coordinator::Impl::CheckManifestOf(const v1::CheckpointRecord& record) {
+  absl::Status status = CheckStoredManifest(file_system_, FolderOf(record), record);
+  if (status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  const Job& job = *FindJob(record.summary().job());
+  const uint64_t step = record.summary().step();
+  const auto current = job.checkpoints.find(step);
+  const bool replaced = current != job.checkpoints.end() &&
+                        current->second.manifest_frame() != record.manifest_frame();
+  const bool being_replaced = std::any_of(
+      job.rounds.begin(), job.rounds.end(),
+      [step](const auto& it) { return it.second->committing && it.second->round.step() == step; });
+  return replaced || being_replaced ? absl::OkStatus() : status;
 }
 
 void Coordinator::Impl::LoadIsPlanned(const std::string& name, LoadKey key,

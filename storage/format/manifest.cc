@@ -112,6 +112,11 @@ std::string EncodeManifest(const v1::Manifest& manifest) {
   return bytes + body;
 }
 
+absl::Status CheckManifestFrame(std::string_view bytes, std::string_view path) {
+  const absl::Status status = OpenFrame(bytes).status();
+  return status.ok() ? status : WithPath(status, path);
+}
+
 absl::StatusOr<v1::Manifest> DecodeManifest(std::string_view bytes, std::string_view path) {
   const absl::StatusOr<std::string_view> body = OpenFrame(bytes);
   if (!body.ok()) return WithPath(body.status(), path);

@@ -32,6 +32,10 @@ uint64_t ManifestFileBytes(std::string_view frame);
 
 std::string EncodeManifest(const v1::Manifest& manifest);
 
+// The frame alone: what begins it, and the length and checksum of what follows. Errors
+// as DecodeManifest.
+[[nodiscard]] absl::Status CheckManifestFrame(std::string_view bytes, std::string_view path);
+
 // Checks the frame, then everything a load will rely on (CheckManifest). DATA_LOSS
 // with what is wrong and at which entry; FAILED_PRECONDITION for an unknown version,
 // feature or encoding, which a newer ckptd can read.

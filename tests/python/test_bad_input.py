@@ -240,7 +240,11 @@ def test_a_flipped_byte_in_a_manifest_is_an_error_and_other_steps_load(start_dae
     flip(manifest, manifest.stat().st_size // 2)
     verified = daemon.ckptctl("verify", job, 2)
     assert verified.returncode != 0 and "manifest" in verified.stdout + verified.stderr
-    # The catalog has a copy of its own; without that, the manifest is all there is.
+    # The catalog has a copy of its own, but storage is the truth.
+    for step in (2, "latest"):
+        with raises(ckptd.DataLoss, str(manifest), "step 2", "ckptctl verify"):
+            lone.load(job, step)
+    assert lone.load(job, 1) == (1, [])
     daemon.kill()
     shutil.rmtree(daemon.folder / "state/catalog")
     daemon.start()
