@@ -25,6 +25,28 @@ TEST_CASE("the latest is the one saved last, also after a restart and without th
   CHECK_FALSE(nodes.cluster.Summary(1000).latest());
 }
 
+TEST_CASE("the latest is the save asked for last, also when an earlier one commits after it") {
+  TwoNodes nodes;
+  nodes.Join();
+  nodes.Plan(1000);
+  const v1::CommitSaveRequest slow_a = nodes.a.MakeReport(1000);
+  const v1::CommitSaveRequest slow_b = nodes.b.MakeReport(1000);
+  nodes.NextSave();
+  nodes.Save(500);
+  auto first = nodes.a.Send(slow_a);
+  REQUIRE(nodes.b.Send(slow_b).status().ok());
+  REQUIRE(first.status().ok());
+  SECTION("live") {}
+  SECTION("restart") { nodes.cluster.RestartCoordinator(); }
+  SECTION("catalog lost") { nodes.cluster.LoseCatalog(); }
+  CHECK(nodes.cluster.Steps() == Steps{500, 1000});
+  CHECK(nodes.cluster.Summary(500).latest());
+  CHECK_FALSE(nodes.cluster.Summary(1000).latest());
+  FakeNode reader(nodes.cluster, "r", {{0, MakeLayout({WholeShard("w", {4, 3})}, {"lr"})}});
+  reader.epoch = 0;
+  CHECK(reader.Load(std::nullopt).Wait()->step() == 500);
+}
+
 TEST_CASE("without the catalog neither epochs nor owners start anew") {
   TwoNodes nodes;
   nodes.Join();
