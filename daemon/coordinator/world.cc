@@ -63,6 +63,9 @@ absl::StatusOr<WorldTable::Outcome> WorldTable::Join(CallId call,
     forming.members[member.rank()] = {member.process_nonce(), request.node(), call};
     forming.gave_up.erase(member.rank());
   }
+  for (const v1::UnfinishedAttempt& held : request.unfinished()) {
+    forming.held_epoch = std::max(forming.held_epoch, held.attempt().epoch());
+  }
   if (forming.members.size() < forming.world_size) return outcome;
   outcome.state = State::kFormed;
   for (const auto& [waiting, unused] : forming.calls) outcome.joined.push_back(waiting);
@@ -142,7 +145,8 @@ std::vector<WorldTable::CallId> WorldTable::Displace(Forming& forming,
 
 void WorldTable::MakeCurrent(const std::string& token, Forming forming) {
   v1::WorldRecord record;
-  record.set_epoch(++last_epoch_);
+  last_epoch_ = std::max(last_epoch_, forming.held_epoch) + 1;
+  record.set_epoch(last_epoch_);
   record.set_run_token(token);
   record.set_store(forming.store);
   for (auto& [rank, member] : forming.members) {

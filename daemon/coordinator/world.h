@@ -3,7 +3,8 @@
 // and records what is formed.
 //
 // - A world is complete when all ranks of one run token have joined. Every complete
-//   world gets one epoch more than any before and supersedes the one before it.
+//   world gets one epoch more than any before and supersedes the one before it. An epoch
+//   of which a joining node still holds an attempt counts: its catalog may have been lost.
 // - A process is known by its nonce. The same processes joining again are the same
 //   world; other processes under the same token are another generation of it.
 // - While a world forms, a rank belongs to the call that brought it: when that call
@@ -95,6 +96,7 @@ class WorldTable {
     std::map<uint32_t, FormingMember> members;  // by rank
     std::map<CallId, bool> calls;
     std::set<uint32_t> gave_up;  // ranks that joined, and whose join has reached its deadline
+    uint64_t held_epoch = 0;     // the newest of which a joining node holds an attempt
   };
 
   absl::Status CheckSameNode(const v1::JoinWorldRequest& request) const;

@@ -79,6 +79,16 @@ TEST_CASE("without the catalog the epoch passes that of a failed attempt's files
   CHECK(nodes.a.epoch == 3);
 }
 
+TEST_CASE("without the catalog the epoch passes that of an attempt that only a node still holds") {
+  TwoNodes nodes;
+  nodes.Join();
+  nodes.cluster.LoseCatalog();
+  nodes.Restart("run2", 40, true, false);
+  CHECK(nodes.a.epoch == 2);
+  nodes.a.epoch = 1;
+  CHECK(nodes.a.Stage(40).status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_CASE("a damaged manifest is told of, its files are kept, and once mended it is back") {
   TwoNodes nodes;
   nodes.Join();
