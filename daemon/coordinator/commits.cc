@@ -9,6 +9,7 @@
 #include "daemon/coordinator/manifest_builder.h"
 #include "daemon/coordinator/names.h"
 #include "proto/rpc/status.h"
+#include "proto/rpc/tags.h"
 #include "storage/format/checksum.h"
 
 namespace ckptd {
@@ -101,7 +102,9 @@ absl::StatusOr<v1::CheckpointRecord> Coordinator::Impl::WriteCheckpoint(CommitWo
     reports.push_back(&report);
     commit.manifest.mutable_tags()->insert(report.tags().begin(), report.tags().end());
   }
-  absl::Status status = FillManifest(work.plan->plan, reports, commit.manifest);
+  // Nodes may have named different ones.
+  absl::Status status = CheckTags(commit.manifest.tags());
+  if (status.ok()) status = FillManifest(work.plan->plan, reports, commit.manifest);
   if (!status.ok()) return status;
   std::optional<CommitDoubt> doubt;
   auto record = CommitCheckpoint(file_system_, *catalog_, commit, doubt);
@@ -154,7 +157,8 @@ void Coordinator::Impl::CommitFinished(const CommitWork& work,
     current = *record;
     kept = FilesNamedByOthers(job, replaced);
     for (auto& [node, done] : state.commit_calls) {
-      deferred.Answer(std::move(done), absl::StatusOr<v1::CommitSaveResponse>(v1::CommitSaveResponse()));
+      deferred.Answer(std::move(done),
+                      absl::StatusOr<v1::CommitSaveResponse>(v1::CommitSaveResponse()));
     }
     EraseRound(job, work.attempt);
     CommittedSave saved{.job = work.job,

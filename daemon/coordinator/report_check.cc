@@ -5,6 +5,7 @@
 #include "daemon/coordinator/manifest_builder.h"
 #include "daemon/coordinator/names.h"
 #include "proto/rpc/status.h"
+#include "proto/rpc/tags.h"
 #include "storage/file_system/file_system.h"
 #include "storage/format/checkpoint_path.h"
 #include "storage/format/checksum.h"
@@ -91,6 +92,7 @@ absl::Status CheckSmall(const v1::WrittenSmall& small) {
 }  // namespace
 
 absl::Status CheckReport(const v1::CommitSaveRequest& report) {
+  if (absl::Status status = CheckTags(report.tags()); !status.ok()) return status;
   for (const v1::DataFile& file : report.files()) {
     if (absl::Status status = CheckFile(report, file); !status.ok()) {
       return Annotate(status, absl::StrCat("file ", file.path()));

@@ -15,8 +15,6 @@ namespace ckptd {
 
 inline constexpr double kLongestTimeoutSeconds = 7 * 24 * 3600.0;
 inline constexpr size_t kLongestTokenBytes = 256;
-inline constexpr size_t kMostTags = 64;
-inline constexpr size_t kLongestTagBytes = 1024;
 inline constexpr size_t kLongestErrorBytes = 4096;
 // Of one attempt, at one time.
 inline constexpr size_t kMostWaiters = 4096;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/node/limits.h"
 #include "daemon/node/sha256.h"
+#include "proto/rpc/tags.h"
 #include "storage/format/text.h"
 
 namespace ckptd {
@@ -17,16 +18,7 @@ absl::Status CheckSaveRequest(const v1::BeginSaveRequest& request) {
   if (request.fingerprint().size() != kSha256Bytes) {
     return absl::InvalidArgumentError("a fingerprint is a SHA-256");
   }
-  if (static_cast<size_t>(request.tags_size()) > kMostTags) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(request.tags_size(), " tags; at most ", kMostTags, " are possible"));
-  }
-  for (const auto& [name, value] : request.tags()) {
-    if (name.empty() || name.size() > kLongestTagBytes || value.size() > kLongestTagBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a tag's name and value have at most ", kLongestTagBytes, " bytes"));
-    }
-  }
+  if (absl::Status status = CheckTags(request.tags()); !status.ok()) return status;
   return CheckTimeout(request.timeout_seconds()).status();
 }
 

@@ -1,6 +1,7 @@
 // The coordinator's calls, from worlds to loads, on a real catalog and store.
 #include "daemon/coordinator/coordinator.h"
 
+#include "proto/rpc/tags.h"
 #include "tests/catch.h"
 #include "tests/coordinator/two_nodes.h"
 
@@ -330,6 +331,34 @@ TEST_CASE("invariant 7: a report may only name its own node's and attempt's file
   v1::CommitSaveRequest report = nodes.a.MakeReport(40);
   report.mutable_files(0)->set_path("step-40/data-e1s1-b-0.safetensors");
   CHECK(nodes.a.Send(report).status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("invariant 4: the tags of a save have limits, for one node and for all together") {
+  TwoNodes nodes;
+  nodes.Join();
+  nodes.Plan(40);
+  v1::CommitSaveRequest report_a = nodes.a.MakeReport(40);
+  v1::CommitSaveRequest report_b = nodes.b.MakeReport(40);
+  std::string limit = std::to_string(kMostTags);
+  absl::Status status;
+  SECTION("too many") {
+    for (size_t i = 0; i <= kMostTags; ++i) (*report_a.mutable_tags())[std::to_string(i)] = "x";
+    status = nodes.a.Send(report_a).status();
+  }
+  SECTION("too many together") {
+    for (size_t i = 0; i < kMostTags; ++i) (*report_a.mutable_tags())[std::to_string(i)] = "x";
+    (*report_b.mutable_tags())["one more"] = "x";
+    auto first = nodes.a.Send(report_a);
+    status = nodes.b.Send(report_b).status();
+  }
+  SECTION("too long") {
+    limit = std::to_string(kLongestTagBytes);
+    (*report_a.mutable_tags())["x"] = std::string(kLongestTagBytes + 1, 'x');
+    status = nodes.a.Send(report_a).status();
+  }
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(status.message()), Contains(limit) && Contains("tag"));
+  CHECK(nodes.cluster.Steps().empty());
 }
 
 TEST_CASE("values that differ come back to their ranks, and need a rule in another world") {
