@@ -74,6 +74,7 @@ void Loads::BeginLoad(const SessionPtr& session, v1::BeginLoadRequest request,
   if (status.ok()) status = (*load)->error;
   if (status.ok()) status = AddRank(**load, *world, *session, *layout, request, done);
   if (!status.ok()) return later.Answer(std::move(done), status);
+  ShortenDeadline(*load, request.timeout_seconds());
   const bool all_begun = std::all_of((*load)->ranks.begin(), (*load)->ranks.end(),
                                      [](const auto& entry) { return entry.second.begun; });
   if (all_begun) RequestPlan(*load, *session, later);
@@ -103,14 +104,22 @@ absl::StatusOr<Loads::LoadPtr> Loads::FindOrCreate(const WorldView& world, const
   load->selector = request.selector();
   load->options = request.options();
   load->started = environment_.clock.Now();
-  load->deadline = load->started + absl::Seconds(request.timeout_seconds());
-  load->alarm = alarms_.At(load->deadline, [this, load] { DeadlinePassed(load); });
+  ShortenDeadline(load, request.timeout_seconds());
   for (const WorldMember& member : world.members) {
     load->ranks[member.rank].session = member.session;
     load->ranks[member.rank].process_id = member.process_id;
   }
   loads_[key] = load;
   return load;
+}
+
+// The shortest of the ranks' timeouts is the load's.
+void Loads::ShortenDeadline(const LoadPtr& load, double timeout_seconds) {
+  const absl::Time deadline = environment_.clock.Now() + absl::Seconds(timeout_seconds);
+  if (deadline >= load->deadline) return;
+  alarms_.Cancel(load->alarm);
+  load->deadline = deadline;
+  load->alarm = alarms_.At(deadline, [this, load] { DeadlinePassed(load); });
 }
 
 absl::Status Loads::AddRank(Load& load, const WorldView& world, const Session& session,

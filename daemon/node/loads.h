@@ -78,7 +78,7 @@ class Loads {
     v1::CheckpointSelector selector;
     v1::LoadOptions options;
     absl::Time started;
-    absl::Time deadline;
+    absl::Time deadline = absl::InfiniteFuture();
     AlarmId alarm = 0;
     absl::Status error;
     std::map<uint32_t, RankLoad> ranks;
@@ -104,6 +104,8 @@ class Loads {
 
   absl::StatusOr<LoadPtr> FindOrCreate(const WorldView& world, const Session& session,
                                        const v1::BeginLoadRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShortenDeadline(const LoadPtr& load, double timeout_seconds)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddRank(Load& load, const WorldView& world, const Session& session,
                        CheckedLayoutPtr layout, v1::BeginLoadRequest& request,

@@ -103,7 +103,7 @@ struct SaveAttempt {
   bool overwrite = false;
   std::map<std::string, std::string> tags;
   absl::Time started;
-  absl::Time deadline;
+  absl::Time deadline = absl::InfiniteFuture();
   AlarmId alarm = 0;
 
   v1::SavePhase phase = v1::SAVE_PHASE_PLAN;

@@ -106,6 +106,7 @@ void Saves::Begin(const SessionPtr& session, const CheckedLayoutPtr& layout,
   absl::Status status = attempt.status();
   if (status.ok()) status = AddRank(**attempt, *session, *world, layout, request, done);
   if (!status.ok()) return later.Answer(std::move(done), status);
+  ShortenDeadline(*attempt, request.timeout_seconds());
   if (const std::vector<uint32_t> changed = (*attempt)->ChangedAlone(); !changed.empty()) {
     memory_.ForgetPlan(world->job, world->epoch);
     return Fail(*attempt,
@@ -137,8 +138,7 @@ absl::StatusOr<SaveAttemptPtr> Saves::FindOrCreate(const WorldView& world,
   attempt->tags.insert(request.tags().begin(), request.tags().end());
   attempt->started = environment_.clock.Now();
   attempt->snapshot_finished = attempt->persist_finished = attempt->started;
-  attempt->deadline = attempt->started + absl::Seconds(request.timeout_seconds());
-  attempt->alarm = alarms_.At(attempt->deadline, [this, attempt] { DeadlinePassed(attempt); });
+  ShortenDeadline(attempt, request.timeout_seconds());
   for (const WorldMember& member : world.members) {
     RankPart& part = attempt->ranks[member.rank];
     part.session = member.session;
@@ -151,6 +151,15 @@ absl::StatusOr<SaveAttemptPtr> Saves::FindOrCreate(const WorldView& world,
   environment_.probe.SaveStarted();
   memory_.ForgetOlderEpochs(world.job, world.epoch);
   return attempt;
+}
+
+// The shortest of the ranks' timeouts is the save's.
+void Saves::ShortenDeadline(const SaveAttemptPtr& attempt, double timeout_seconds) {
+  const absl::Time deadline = environment_.clock.Now() + absl::Seconds(timeout_seconds);
+  if (deadline >= attempt->deadline) return;
+  alarms_.Cancel(attempt->alarm);
+  attempt->deadline = deadline;
+  attempt->alarm = alarms_.At(deadline, [this, attempt] { DeadlinePassed(attempt); });
 }
 
 absl::Status Saves::CheckNewAttempt(const WorldView& world,

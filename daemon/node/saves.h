@@ -74,6 +74,8 @@ class Saves {
   absl::StatusOr<SaveAttemptPtr> FindOrCreate(const WorldView& world,
                                               const v1::BeginSaveRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShortenDeadline(const SaveAttemptPtr& attempt, double timeout_seconds)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckNewAttempt(const WorldView& world, const v1::BeginSaveRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AddRank(SaveAttempt& attempt, const Session& session, const WorldView& world,

@@ -41,6 +41,32 @@ TEST_CASE("invariant 6: a save that one rank never begins ends at its deadline, 
   CHECK(Contains(begun.Get().status(), "waited for save() of rank 1"));
 }
 
+TEST_CASE("invariant 6: the shortest of the ranks' timeouts is that of their save or load") {
+  NodeFixture fixture({.manual_time = true});
+  TwoRanks ranks(fixture);
+  ranks.second.timeout_seconds = 10;
+  SECTION("a save") {
+    Pending<v1::BeginSaveResponse> begun[] = {ranks.first.BeginSave(1, 1),
+                                              ranks.second.BeginSave(1, 1)};
+    REQUIRE(begun[0].Get().ok());
+    fixture.time.Advance(absl::Seconds(11));
+    CHECK(fixture.node->Status().saves().empty());
+    CHECK(absl::IsDeadlineExceeded(ranks.first.Finish(1)));
+  }
+  SECTION("a load") {
+    v1::BeginLoadRequest request = ranks.first.LoadRequest(1, {});
+    request.set_timeout_seconds(60);
+    fixture.coordinator.HoldPlans();
+    Pending<v1::BeginLoadResponse> first = ranks.first.BeginLoad(request);
+    request.set_timeout_seconds(10);
+    Pending<v1::BeginLoadResponse> second = ranks.second.BeginLoad(request);
+    fixture.time.Advance(absl::Seconds(11));
+    REQUIRE(first.ready());
+    CHECK(absl::IsDeadlineExceeded(first.Get().status()));
+    CHECK(absl::IsDeadlineExceeded(second.Get().status()));
+  }
+}
+
 TEST_CASE(
     "invariant 6: a snapshot that never ends fails the save at its deadline, naming the rank") {
   NodeFixture fixture({.manual_time = true});

@@ -84,6 +84,7 @@ void FakeCoordinator::PlanLoad(v1::PlanLoadRequest request, Done<v1::PlanLoadRes
   v1::PlanLoadResponse response;
   {
     absl::MutexLock lock(&mutex_);
+    if (holds_plans_) return held_plans_.push_back(std::move(done));
     const v1::CommitSaveRequest& saved = commits_.back();
     response.set_step(saved.step());
     response.set_store("main");
@@ -173,6 +174,10 @@ void FakeCoordinator::FinishStaged(const absl::Status& answer) {
     held = std::exchange(held_staged_, {});
   }
   for (auto& done : held) std::move(done)(answer);
+}
+void FakeCoordinator::HoldPlans() {
+  absl::MutexLock lock(&mutex_);
+  holds_plans_ = true;
 }
 void FakeCoordinator::HoldCommits() {
   absl::MutexLock lock(&mutex_);

@@ -64,6 +64,8 @@ class FakeCoordinator : public CoordinatorClient {
   // ReportStaged is answered by FinishStaged only.
   void HoldStaged();
   void FinishStaged(const absl::Status& answer);
+  // PlanLoad is never answered.
+  void HoldPlans();
   // CommitSave is answered by FinishCommits only.
   void HoldCommits();
   void FinishCommits();
@@ -77,6 +79,8 @@ class FakeCoordinator : public CoordinatorClient {
   std::map<std::string, uint32_t> owners_ ABSL_GUARDED_BY(mutex_);
   bool holds_staged_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Done<v1::ReportStagedResponse>> held_staged_ ABSL_GUARDED_BY(mutex_);
+  bool holds_plans_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Done<v1::PlanLoadResponse>> held_plans_ ABSL_GUARDED_BY(mutex_);
   bool holds_commits_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Done<v1::CommitSaveResponse>> held_commits_ ABSL_GUARDED_BY(mutex_);
 };
