@@ -58,12 +58,12 @@ uint64_t CopyBytes(const Copies& copies) {
 
 template <typename Checkpoints>
 std::string CheckpointTable(const Checkpoints& checkpoints, absl::Time now) {
-  Table table({"JOB", ">STEP", "", "COMMITTED", ">SIZE", ">TENSORS", ">RANKS", "ATTEMPT", "STORE"});
+  // What fits a terminal of 80 columns; `show` and --json have the rest.
+  Table table({"JOB", ">STEP", "", "COMMITTED", ">SIZE", ">RANKS", "STORE"});
   for (const v1::CheckpointSummary& checkpoint : checkpoints) {
     table.AddRow({checkpoint.job(), absl::StrCat(checkpoint.step()),
                   checkpoint.latest() ? "latest" : "", Ago(Committed(checkpoint), now),
-                  HumanByteSize(checkpoint.size_bytes()), absl::StrCat(checkpoint.tensors()),
-                  absl::StrCat(checkpoint.world_size()), AttemptOf(checkpoint.attempt()),
+                  HumanByteSize(checkpoint.size_bytes()), absl::StrCat(checkpoint.world_size()),
                   checkpoint.store()});
   }
   return table.ToString();

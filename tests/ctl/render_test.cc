@@ -32,9 +32,9 @@ TEST_CASE("list for people is an aligned table with relative times") {
   *answer.add_checkpoints() = Summary(40, false);
   *answer.add_checkpoints() = Summary(1000, true);
   CHECK(ListText(answer, kNow) ==
-        "JOB  STEP          COMMITTED         SIZE  TENSORS  RANKS  ATTEMPT  STORE\n"
-        "gpt    40          5 minutes ago  3.0 MiB        2      2  e1s3     default\n"
-        "gpt  1000  latest  5 minutes ago  3.0 MiB        2      2  e1s3     default\n");
+        "JOB  STEP          COMMITTED         SIZE  RANKS  STORE\n"
+        "gpt    40          5 minutes ago  3.0 MiB      2  default\n"
+        "gpt  1000  latest  5 minutes ago  3.0 MiB      2  default\n");
   CHECK(ListText({}, kNow) == "no checkpoints\n");
 }
 
@@ -44,7 +44,8 @@ TEST_CASE("list for programs keeps its keys") {
   answer.mutable_checkpoints(0)->set_parent_step(20);
   CHECK(ListJson(answer) ==
         "{\"checkpoints\":[{\"job\":\"gpt\",\"step\":40,\"latest\":true,"
-        "\"committed\":\"2027-01-15T08:00:00.000000Z\",\"attempt\":\"e1s3\",\"world_size\":2,\"size_bytes\":3145728,\"tensors\":2,\"files\":2,"
+        "\"committed\":\"2027-01-15T08:00:00.000000Z\",\"attempt\":\"e1s3\",\"world_size\":2,"
+        "\"size_bytes\":3145728,\"tensors\":2,\"files\":2,"
         "\"store\":\"default\",\"user_id\":1000,\"parent_step\":20}]}\n");
 }
 
