@@ -213,6 +213,9 @@ def box_view(local: torch.Tensor, box: LocalBox | None) -> torch.Tensor:
     view = local.detach()
     if box is None:
         return view
+    if view.dim() != len(box.lengths):
+        # Of a rank outside the tensor's mesh: torch gives it an empty one of one dimension.
+        return view.new_empty(box.lengths)
     for dimension, (begin, length) in enumerate(zip(box.local_offsets, box.lengths, strict=True)):
         if length != view.shape[dimension]:
             view = view.narrow(dimension, min(begin, view.shape[dimension]), length)
