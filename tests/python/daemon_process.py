@@ -5,17 +5,20 @@ import json
 import os
 import pathlib
 import subprocess
-import time
+
+from waiting import HANG_SECONDS, until
 
 BUILD = pathlib.Path(os.environ.get("CKPTD_BUILD_DIR")
                      or pathlib.Path(__file__).resolve().parents[2] / "build")
 CKPTD = BUILD / "daemon/server/ckptd"
 CKPTCTL = BUILD / "client/ctl/ckptctl"
-START_SECONDS = 60
+LAST_LOG_CHARACTERS = 8000
 
 
 class DaemonProcess:
     """`ckptd` over a folder; may be stopped, killed and started again on it."""
+
+    all = []  # of this test session, for the report of a test that fails
 
     def __init__(self, folder, *options, role="standalone", store=None, arena="256MiB"):
         self.folder = pathlib.Path(folder)
@@ -27,6 +30,7 @@ class DaemonProcess:
         self.ready = {}  # what the daemon wrote when it answered
         self._options = options
         self._process = None
+        self.all.append(self)
         for folder in (self.folder, self.socket_dir, self.folder / "state", self.store):
             folder.mkdir(mode=0o750, exist_ok=True)
 
@@ -41,11 +45,12 @@ class DaemonProcess:
             command += [f"--node-name={self.folder.name}", f"--arena-bytes={self._arena}"]
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen([*command, *self._options], stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not ready_file.exists():
-            assert self._process.poll() is None, f"ckptd ended at once:\n{self.log.read_text()}"
-            assert time.monotonic() < deadline, f"ckptd is not ready:\n{self.log.read_text()}"
-            time.sleep(0.02)
+        try:
+            until(lambda: ready_file.exists() or not self.is_running(), "ckptd that is ready")
+            assert self.is_running(), f"ckptd ended at once:\n{self.last_log()}"
+        except BaseException:
+            self.kill()
+            raise
         self.ready = json.loads(ready_file.read_text())
         return self
 
@@ -59,22 +64,42 @@ class DaemonProcess:
 
     def wait(self):
         """The exit status."""
-        return self._process.wait(timeout=START_SECONDS)
+        return self._process.wait(timeout=HANG_SECONDS)
 
     @property
     def process_id(self):
         return self._process.pid
 
+    def is_running(self):
+        return self._process is not None and self._process.poll() is None
+
+    def last_log(self):
+        return self.log.read_text(errors="replace")[-LAST_LOG_CHARACTERS:]
+
     def kill(self):
         """SIGKILL, if it still runs."""
-        if self._process is not None and self._process.poll() is None:
+        if self.is_running():
             self._process.kill()
             self._process.wait()
 
     def ckptctl(self, *arguments):
         """The finished process, with its output as text."""
         return subprocess.run([CKPTCTL, *map(str, arguments), f"--socket-dir={self.socket_dir}"],
-                              capture_output=True, text=True, timeout=START_SECONDS)
+                              capture_output=True, text=True, timeout=HANG_SECONDS)
+
+    def status(self):
+        """What `ckptctl status` says."""
+        result = self.ckptctl("status", "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def sessions(self, job):
+        """Of the job's ranks, as `ckptctl status` has them."""
+        return [session for session in self.status()["sessions"] if session["job"] == job]
+
+    def saves_in_flight(self, job):
+        """The steps of the job that are being saved."""
+        return [save["step"] for save in self.status()["saves"] if save["job"] == job]
 
     def steps(self, job):
         """The steps of the job's checkpoints."""

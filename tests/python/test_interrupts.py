@@ -1,5 +1,6 @@
 """Ctrl-C while the library waits: it is heard at once, and the client goes on."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ import torch
 
 import ckptd
 from ckptd import _binding
+from rank_threads import connect, connect_ranks, in_every_rank, outcomes
 
 
 @pytest.fixture
@@ -17,29 +19,36 @@ def job():
     return "job-" + uuid.uuid4().hex
 
 
-def connect(daemon, rank=0, world_size=1, run_token=None):
-    return ckptd.Client(str(daemon.socket_dir), rank=rank, world_size=world_size,
-                        run_token=run_token or uuid.uuid4().hex)
+@contextlib.contextmanager
+def signal_during(name, number=signal.SIGINT):
+    """Within it, calls of that function of the library bring us a signal while they run."""
+    function = getattr(_binding.library, name)
+
+    def send(may_send=None):
+        if may_send is not None:
+            may_send.wait()
+        os.kill(os.getpid(), number)
+
+    def call(*arguments):
+        if threading.current_thread() is threading.main_thread():
+            # A handler that raises here would keep the call from being made: another thread
+            # sends the signal, so this must be a call that does not end by itself.
+            may_send = threading.Event()
+            threading.Thread(target=send, args=(may_send,)).start()
+            may_send.set()
+        else:
+            send()
+        return function(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_binding.library, name, call)
+        yield
 
 
-class InterruptWhenCalled:
-    """In place of a function of the library: sends us SIGINT once the call is on its way."""
-
-    def __init__(self, name, monkeypatch):
-        function = getattr(_binding.library, name)
-
-        def call(*arguments):
-            os.kill(os.getpid(), signal.SIGINT)
-            return function(*arguments)
-
-        monkeypatch.setattr(_binding.library, name, call)
-
-
-def test_a_join_that_waits_for_another_rank_can_be_interrupted(daemon, job, monkeypatch):
+def test_a_join_that_waits_for_another_rank_can_be_interrupted(daemon, job):
     token = uuid.uuid4().hex
     client = connect(daemon, 0, 2, token)
-    with monkeypatch.context() as patch:
-        InterruptWhenCalled("ckptd_save_start", patch)
+    with signal_during("ckptd_save_start"):
         with pytest.raises(KeyboardInterrupt):  # else: the join's deadline, five minutes later
             client.save(job, 1, {"v": 1})
 
@@ -49,49 +58,42 @@ def test_a_join_that_waits_for_another_rank_can_be_interrupted(daemon, job, monk
                 other.save(job, 1, {"v": object()})
             other.save(job, 2, {"v": 2}).wait_durable()
 
-    thread = threading.Thread(target=other_rank)
-    thread.start()
-    client.save(job, 2, {"v": 2}).wait_durable()
-    thread.join()
+    saves = outcomes(other_rank, lambda: client.save(job, 2, {"v": 2}).wait_durable())
+    assert saves == [None, None]
     assert daemon.steps(job) == [2]
     client.close()
 
 
+def save_durably(job, step, state, **options):
+    return lambda client: client.save(job, step, state, **options).wait_durable()
+
+
 def two_ranks(daemon, job):
     """Two clients whose first step is saved, so that both have joined."""
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 2, token) for rank in range(2)]
-    both(clients, lambda client: client.save(job, 1, {"t": torch.ones(1 << 20)}).wait_durable())
+    clients = connect_ranks(daemon, 2)
+    state = {"t": torch.ones(1 << 20)}
+    assert in_every_rank(clients, save_durably(job, 1, state)) == [None, None]
     return clients
 
 
-def both(clients, call):
-    other = threading.Thread(target=call, args=(clients[1],))
-    other.start()
-    call(clients[0])
-    other.join()
-
-
-def test_a_save_that_waits_for_another_ranks_plan_can_be_interrupted(daemon, job, monkeypatch):
+def test_a_save_that_waits_for_another_ranks_plan_can_be_interrupted(daemon, job):
     clients = two_ranks(daemon, job)
     changed = {"t": torch.ones(1 << 20), "more": torch.ones(1 << 20)}
-    with monkeypatch.context() as patch:
-        InterruptWhenCalled("ckptd_save_start", patch)
+    with signal_during("ckptd_save_start"):
         with pytest.raises(KeyboardInterrupt):
             clients[0].save(job, 2, changed)
     # It had reached the node, which was told, or had not: then the deadline names it.
     with pytest.raises(ckptd.Error, match=r"interrupted|waited for save\(\) of rank 0"):
         clients[1].save(job, 2, changed, timeout_seconds=3).wait_durable()
-    both(clients, lambda client: client.save(job, 2, changed).wait_durable())
+    assert in_every_rank(clients, save_durably(job, 2, changed)) == [None, None]
     assert daemon.steps(job) == [1, 2]
     for client in clients:
         client.close()
 
 
-def test_a_load_that_waits_for_another_rank_can_be_interrupted(daemon, job, monkeypatch):
+def test_a_load_that_waits_for_another_rank_can_be_interrupted(daemon, job):
     clients = two_ranks(daemon, job)
-    with monkeypatch.context() as patch:
-        InterruptWhenCalled("ckptd_load_begin", patch)
+    with signal_during("ckptd_load_begin"):
         with pytest.raises(KeyboardInterrupt):
             clients[0].load(job, 1, {"t": torch.zeros(1 << 20)})
     other = {"t": torch.zeros(1 << 20)}
@@ -101,19 +103,18 @@ def test_a_load_that_waits_for_another_rank_can_be_interrupted(daemon, job, monk
     def load(client):
         state = {"t": torch.zeros(1 << 20)}
         client.load(job, "latest", state)
-        assert bool((state["t"] == 1).all())
+        return bool((state["t"] == 1).all())
 
-    both(clients, load)
+    assert in_every_rank(clients, load) == [True, True]
     for client in clients:
         client.close()
 
 
-def test_a_load_that_fills_memory_can_be_interrupted(daemon, job, monkeypatch):
+def test_a_load_that_fills_memory_can_be_interrupted(daemon, job):
     with connect(daemon) as client:
         client.save(job, 1, {"t": torch.ones(8 << 20)}).wait_durable()
         state = {"t": torch.zeros(8 << 20)}
-        with monkeypatch.context() as patch:
-            InterruptWhenCalled("ckptd_load_run", patch)
+        with signal_during("ckptd_load_run"):
             with pytest.raises(KeyboardInterrupt):
                 client.load(job, 1, state)
         client.load(job, 1, state)
@@ -126,25 +127,18 @@ def test_a_wait_for_a_save_can_be_interrupted_and_repeated(start_daemon, job):
     with connect(daemon) as client:
         handle = client.save(job, 1, {"t": torch.ones(1 << 20)})
         handle.wait_snapshot()
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
-            handle.wait_durable()
+        with signal_during("ckptd_save_wait_durable"):
+            with pytest.raises(KeyboardInterrupt):
+                handle.wait_durable()
         assert daemon.ckptctl("resume").returncode == 0
         handle.wait_durable()
 
 
-def test_a_signal_handler_that_returns_interrupts_nothing(daemon, job, monkeypatch):
+def test_a_signal_handler_that_returns_interrupts_nothing(daemon, job):
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(True))
     try:
-        function = _binding.library.ckptd_save_start
-
-        def call(*arguments):
-            os.kill(os.getpid(), signal.SIGUSR1)
-            return function(*arguments)
-
-        monkeypatch.setattr(_binding.library, "ckptd_save_start", call)
-        with connect(daemon) as client:
+        with signal_during("ckptd_save_start", signal.SIGUSR1), connect(daemon) as client:
             client.save(job, 1, {"v": 1}).wait_durable()
     finally:
         signal.signal(signal.SIGUSR1, before)

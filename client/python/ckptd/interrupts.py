@@ -8,11 +8,15 @@ Python for it.
 from __future__ import annotations
 
 import ctypes
+import os
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from . import _binding as c
+
+_SLICE_SECONDS = 1.0
 
 
 def call(client: ctypes.c_void_p, function: Callable[..., int | None], *arguments: Any) -> None:
@@ -37,8 +41,10 @@ def call(client: ctypes.c_void_p, function: Callable[..., int | None], *argument
             finished.set()
 
     try:
-        threading.Thread(target=run, name="ckptd call", daemon=True).start()
-        finished.wait()
+        _Caller.take().call(run)
+        # In slices: a signal that comes just before the wait begins does not end it.
+        while not finished.wait(_SLICE_SECONDS):
+            pass
     except BaseException:
         _stop(client, to_do, finished)
         if outcome and outcome[0]:
@@ -62,3 +68,33 @@ def _stop(client: ctypes.c_void_p, to_do: list[Any], finished: threading.Event) 
                 continue
     finally:
         c.check(c.library.ckptd_client_interrupt(client, 0))
+
+
+class _Caller:
+    """A thread that stays, one call at a time: to start one takes several times as long as to
+    wake one. A signal handler that calls in the middle of a call gets another."""
+
+    _idle: list[_Caller] = []
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="ckptd calls", daemon=True).start()
+
+    @classmethod
+    def take(cls) -> _Caller:
+        """One that waits for a call; it comes back by itself after that."""
+        try:
+            return cls._idle.pop()
+        except IndexError:
+            return cls()
+
+    def call(self, run: Callable[[], None]) -> None:
+        self._calls.put(run)
+
+    def _run(self) -> None:
+        while True:
+            self._calls.get()()
+            self._idle.append(self)
+
+
+os.register_at_fork(after_in_child=_Caller._idle.clear)  # a child has none of the threads
