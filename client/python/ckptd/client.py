@@ -68,7 +68,8 @@ class Client:
     and whose handle nobody asked, is heard of at the next ``save()`` or ``close()``:
     ``on_failed_save`` is "warn" (training goes on) or "raise".
 
-    One thread saves and loads; handles may be waited for anywhere. A forked child can't
+    Threads may share a client, and are to be done with it when one of them closes it. All
+    ranks start the saves of one job in the same order, and its loads. A forked child can't
     use the client: every call raises FailedPrecondition. Raises Unavailable, saying how to
     start the daemon, when there is none.
     """
@@ -91,9 +92,9 @@ class Client:
             socket_dir = socket_dir_from(os.environ, os.getuid())
         self.world = world_from(os.environ, rank, world_size, local_world_size, run_token)
         self._fences = Fences()
-        self._outstanding: list[SaveHandle] = []
+        self._outstanding: dict[int, SaveHandle] = {}  # by number of the snapshot, while it is copied
         self._snapshots = Snapshots(snapshot_gate)
-        self._save_layout: Layout | None = None
+        self._save_layouts: dict[str, Layout] = {}  # by job: the last one
         self._warned_of_eager = False
         self._client = self._open(
             os.path.abspath(os.fspath(socket_dir)), store, reader, join_timeout_seconds
@@ -152,18 +153,18 @@ class Client:
         not save, and what else went wrong before the snapshot.
         """
         self._handle()
-        self._outcomes.tell()
         begun = time.monotonic()
         job_bytes = _job_bytes(job)
         counted = False
         save = c.pointer()
         try:
+            self._outcomes.tell()
             step = _check_count("step", step, _LARGEST_STEP)
             timeout_seconds = _check_seconds("timeout_seconds", timeout_seconds)
             checked_tags = _check_tags(tags)
             flat = flatten(state)
             description = describe(flat.tensors.items(), flat.values, saving=True)
-            layout = self._layout_of(description)
+            layout = self._layout_of(job, description)
             encoded = [values.encode(name, value) for name, value in flat.values.items()]
             number, deferred = self._hold(description)
             self._warn_of_eager(description, deferred)
@@ -193,19 +194,18 @@ class Client:
         timeout_seconds: float,
     ) -> SaveHandle:
         stall_seconds = time.monotonic() - begun
-        handle = SaveHandle(save, job, step, number, begun + timeout_seconds, stall_seconds)
-        self._outstanding = [h for h in self._outstanding if self._is_copying(h)]
-        self._outstanding.append(handle)
+        handle = SaveHandle(save, job, step, begun + timeout_seconds, stall_seconds)
+        for copied in [n for n in list(self._outstanding) if not self._snapshots.is_copying(n)]:
+            self._outstanding.pop(copied, None)
+        self._outstanding[number] = handle
         self._outcomes.add(handle)
         return handle
 
-    def _is_copying(self, handle: SaveHandle) -> bool:
-        return self._snapshots.is_copying(handle._snapshot_number)
-
-    def _layout_of(self, description: Description) -> Layout:
-        if self._save_layout is None or self._save_layout.key != description.key():
-            self._save_layout = Layout(description)
-        return self._save_layout
+    def _layout_of(self, job: str, description: Description) -> Layout:
+        layout = self._save_layouts.get(job)
+        if layout is None or layout.key != description.key():
+            layout = self._save_layouts[job] = Layout(description)
+        return layout
 
     def _hold(self, description: Description) -> tuple[int, array]:
         """Decides what is deferred, and keeps that alive until it is copied."""
@@ -302,16 +302,16 @@ class Client:
 
     def _wait_at_fence(self) -> None:
         """Until no snapshot reads the caller's memory. Errors stay with their handles."""
-        outstanding, self._outstanding = self._outstanding, []
-        for handle in outstanding:
-            if not self._is_copying(handle):
-                continue
-            begun = time.monotonic()
-            try:
-                handle.wait_snapshot()
-            except Error as error:
-                warnings.warn(f"{handle!r} failed: {error}", stacklevel=2)
-            handle.stall_seconds += time.monotonic() - begun
+        for number, handle in list(self._outstanding.items()):
+            if self._snapshots.is_copying(number):
+                begun = time.monotonic()
+                try:
+                    handle.wait_snapshot()
+                except Error as error:
+                    warnings.warn(f"{handle!r} failed: {error}", stacklevel=2)
+                handle.stall_seconds += time.monotonic() - begun
+            # Not before: an interrupted wait, or another thread's, is still to be waited for.
+            self._outstanding.pop(number, None)
 
     # ---- loading ----
 

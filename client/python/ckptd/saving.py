@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import time
 import warnings
 import weakref
@@ -79,7 +80,7 @@ class Snapshots:
         self.never_deferred: set[str] = set()  # names that once changed under a snapshot
         self._gate = gate
         self._copying: dict[int, Snapshot] = {}
-        self._last_number = 0
+        self._numbers = itertools.count(1)
         self.before_copy = c.BeforeCopy(self._on_before_copy) if gate else c.BeforeCopy(0)
         self.after_copy = c.AfterCopy(self._on_after_copy)
 
@@ -90,11 +91,9 @@ class Snapshots:
         shard_names: list[str],
     ) -> int:
         """Holds a snapshot's memory; returns its number, the callbacks' context."""
-        self._last_number += 1
-        self._copying[self._last_number] = Snapshot(
-            keep, deferred, shard_names, self.never_deferred.add
-        )
-        return self._last_number
+        number = next(self._numbers)
+        self._copying[number] = Snapshot(keep, deferred, shard_names, self.never_deferred.add)
+        return number
 
     def drop(self, number: int) -> None:
         """Of a save that was not started after all."""
@@ -129,12 +128,10 @@ class SaveHandle:
         save: ctypes.c_void_p,
         job: str,
         step: int,
-        snapshot_number: int,
         deadline: float,
         stall_seconds: float,
     ) -> None:
         self._save = save
-        self._snapshot_number = snapshot_number
         self._deadline = deadline
         self.job = job
         self.step = step
@@ -214,30 +211,29 @@ class SaveHandle:
 class Outcomes:
     """Sees to it that no failed save goes unheard, also where nobody waits for its handle.
 
-    Used by the training thread only.
+    Used by all threads that save; a failure may be told to more than one.
     """
 
     def __init__(self, on_failed_save: str) -> None:
         if on_failed_save not in ("warn", "raise"):
             raise InvalidArgument(f"on_failed_save={on_failed_save!r} is neither 'warn' nor 'raise'")
         self._raises = on_failed_save == "raise"
-        self._running: list[SaveHandle] = []
+        self._running: dict[SaveHandle, None] = {}
 
     def add(self, handle: SaveHandle) -> None:
-        self._running.append(handle)
+        self._running[handle] = None
 
     def tell(self) -> None:
         """Warns of, or raises, the failures since the last call that no one has heard of."""
-        running, self._running = self._running, []
         failures = []
-        for handle in running:
+        for handle in list(self._running):
             try:
                 ended, error = handle.verdict()
             except Error:  # the daemon is away: ask again next time
-                ended, error = False, None
-            if not ended:
-                self._running.append(handle)
-            elif error is not None:
+                continue
+            if ended:
+                self._running.pop(handle, None)
+            if error is not None:
                 failures.append((handle, error))
         for handle, error in failures[: -1 if self._raises else None]:
             warnings.warn(f"{handle!r} failed: {error}", stacklevel=4)
