@@ -7,6 +7,11 @@
     client.load("my-job", "latest", state)
 """
 
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(f"ckptd needs PyTorch ({error}); pip install torch") from error
+
 from .client import Checkpoint, Client, LoadResult
 from .errors import (
     Aborted,
