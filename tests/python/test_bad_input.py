@@ -4,7 +4,6 @@ checkpoint that was there before is loaded again."""
 import os
 import shutil
 import stat
-import time
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 import ckptd
 from trainer_process import Trainer, Trainers, new_name
+from waiting import ranks_in, until
 
 OTHER_USER = 65534  # nobody
 LARGE_ROWS = 1031   # of 257 floats: more than 1 MiB
@@ -92,7 +92,8 @@ def test_a_rank_that_never_joins_is_named_at_the_deadline(saved, run, job):
     ranks = run(3, ranks=[0, 2], join_timeout_seconds=1.5)
     for error in ranks.errors("save", job, 3):
         assert isinstance(error, ckptd.DeadlineExceeded)
-        assert "rank 1" in str(error) and job in str(error)
+        # Beside those of us that were late too, on a slow machine.
+        assert 1 in ranks_in(str(error)) and job in str(error)
 
 
 def test_a_rank_that_never_calls_save_is_named_at_the_deadline(saved, job):
@@ -101,14 +102,15 @@ def test_a_rank_that_never_calls_save_is_named_at_the_deadline(saved, job):
             rank.start("save_durably", job, 3, timeout_seconds=2.0)
     for rank in saved:
         if rank.rank != 2:
-            with raises(ckptd.DeadlineExceeded, "rank 2", "step 3", job):
+            with raises(ckptd.DeadlineExceeded, "step 3", job) as error:
                 rank.answer()
+            assert 2 in ranks_in(str(error.value))
 
 
 def test_a_rank_that_changes_its_layout_alone_is_named_and_the_next_save_works(saved, job):
     for rank in saved:
         extra = {"only_here": 1} if rank.rank == 2 else None
-        rank.start("save_durably", job, 3, extra=extra, timeout_seconds=5.0)
+        rank.start("save_durably", job, 3, extra=extra)
     for error in saved.raised():
         assert isinstance(error, ckptd.Error)
         assert "rank 2" in str(error) and "step 3" in str(error)
@@ -143,7 +145,7 @@ def save_with_boxes(client, mesh, job, rows_of_rank):
     whole = torch.Size((LARGE_ROWS, 257))
     tensor = DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=whole,
                                 stride=(257, 1))
-    client.save(job, 3, {"weight": tensor}, timeout_seconds=10.0).wait_durable()
+    client.save(job, 3, {"weight": tensor}).wait_durable()
 
 
 def save_value(client, _mesh, job, value):
@@ -168,15 +170,8 @@ def test_a_second_save_of_a_step_in_flight_is_refused_and_the_first_goes_on(save
         assert isinstance(error, (ckptd.FailedPrecondition, ckptd.AlreadyExists))
         assert "step 3" in str(error) and "being saved" in str(error)
     saved[3].open_gate()
-    until_steps(saved[0], job, [1, 2, 3])
+    until(lambda: saved[0].steps(job) == [1, 2, 3], "step 3")
     assert saved.each("load", job, 3) == [(3, [])] * 4
-
-
-def until_steps(rank, job, steps):
-    deadline = time.monotonic() + 30
-    while rank.steps(job) != steps:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_committed_step_is_refused_and_its_content_stays(saved, job):

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+from waiting import HANG_SECONDS
+
 README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
@@ -13,7 +15,7 @@ def test_the_readme_s_example_runs_as_it_stands(daemon):
     example = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL).group(1)
     environment = dict(os.environ, CKPTD_SOCKET_DIR=str(daemon.socket_dir), OMP_NUM_THREADS="1")
     run = subprocess.run([sys.executable, "-c", example], env=environment, capture_output=True,
-                         text=True, timeout=120)
+                         text=True, timeout=HANG_SECONDS)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout == "restored step 100\n"
 

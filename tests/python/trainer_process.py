@@ -17,7 +17,8 @@ import uuid
 
 import ckptd
 
-ANSWER_SECONDS = 25
+from waiting import HANG_SECONDS
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["trainer_preload"])
 
@@ -56,7 +57,7 @@ class Trainer:
         self._calls.send((name, arguments, options))
         return self
 
-    def answer(self, seconds=ANSWER_SECONDS):
+    def answer(self, seconds=HANG_SECONDS):
         assert self._calls.poll(seconds), f"rank {self.rank} has not answered after {seconds} s"
         kind, value, text = self._calls.recv()
         if kind == "raised":
@@ -73,7 +74,7 @@ class Trainer:
 
     def reached_gate(self):
         """Returns when the copy thread stands at the gate."""
-        assert self._gate.poll(ANSWER_SECONDS), f"rank {self.rank} never came to the gate"
+        assert self._gate.poll(HANG_SECONDS), f"rank {self.rank} never came to the gate"
         return self._gate.recv()
 
     def open_gate(self):
@@ -99,7 +100,16 @@ class Trainers(list):
             trainer.start(name, *arguments, **options)
 
     def answers(self):
-        return [trainer.answer() for trainer in self]
+        """Takes every answer, then raises the first error."""
+        answers, errors = [], []
+        for trainer in self:
+            try:
+                answers.append(trainer.answer())
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
 
     def errors(self, name, *arguments, **options):
         """The call in all ranks at once, each of which must raise ckptd's errors."""

@@ -8,6 +8,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from waiting import HANG_SECONDS
+
 # A shape that no world size divides, and more than 1 MiB, so that replicas are taken on trust.
 SHARDED_SHAPE = (1031, 257)
 REPLICATED_SHAPE = (601, 512)
@@ -62,10 +64,10 @@ class Rank:
         state = dict(self._model, step=step, own=f"rank {self._rank}", **(extra or {}))
         self._handles[step] = self._client.save(job, step, state, **options)
 
-    def snapshot(self, step, timeout_seconds=50.0):
+    def snapshot(self, step, timeout_seconds=HANG_SECONDS / 2):
         self._handles[step].wait_snapshot(timeout_seconds)
 
-    def durable(self, step, timeout_seconds=50.0):
+    def durable(self, step, timeout_seconds=HANG_SECONDS / 2):
         self._handles[step].wait_durable(timeout_seconds)
 
     def save_durably(self, job, step, **options):

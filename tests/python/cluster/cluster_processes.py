@@ -1,26 +1,11 @@
 """A whole cluster on one machine: a coordinator, nodes with their own sockets, a shared store."""
 
-import json
 import pathlib
 import signal
-import socket
-import time
 
 from daemon_process import DaemonProcess
 from trainer_process import Trainer, Trainers, new_name
-
-WAIT_SECONDS = 20
-
-
-def until(condition, what):
-    """Returns the condition's first true value."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"after {WAIT_SECONDS} s there is still no {what}"
-        time.sleep(0.01)
+from waiting import until
 
 
 class Cluster:
@@ -30,19 +15,27 @@ class Cluster:
         self.folder = pathlib.Path(folder)
         self.store = self.folder / "store"
         self._trainers = []
-        listen = f"127.0.0.1:{_free_port()}" if tcp else f"unix:{self.folder}/coordinator/run/c.grpc"
+        self.nodes = []
+        # Port 0: one that is free, and nobody else's by the time that it is used.
+        listen = "127.0.0.1:0" if tcp else f"unix:{self.folder}/coordinator/run/c.grpc"
         self.coordinator = DaemonProcess(self.folder / "coordinator", f"--listen={listen}",
                                          *coordinator_options, role="coordinator", store=self.store)
+        self._tcp = tcp
+        self._node_names = [f"node-{letter}" for letter in "abc"[:nodes]]
+
+    def start(self):
+        """Returns when all daemons answer."""
         self.coordinator.start()
-        node_options = [f"--coordinator={listen}"]
-        if tcp:
+        node_options = [f"--coordinator={self.coordinator.ready['coordinator_address']}"]
+        if self._tcp:
             node_options.append(
                 f"--cluster-secret-file={self.folder}/coordinator/state/cluster-secret")
-        self.nodes = [DaemonProcess(self.folder / f"node-{letter}", *node_options, role="node",
+        self.nodes = [DaemonProcess(self.folder / name, *node_options, role="node",
                                     store=self.store, arena="32MiB")
-                      for letter in "abc"[:nodes]]
+                      for name in self._node_names]
         for node in self.nodes:
             node.start()
+        return self
 
     def run(self, world_size, nodes=None, run=None, tell_local_world_size=False, **options):
         """A new run: trainers of all ranks, spread over the nodes in blocks, connected. They
@@ -59,16 +52,10 @@ class Cluster:
         trainers.answers()
         return trainers
 
-    def status(self, node):
-        """What `ckptctl status` of the node says."""
-        result = node.ckptctl("status", "--json")
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
     def joined(self, job):
         """{process id: epoch} of the job's ranks on all nodes."""
         return {session["pid"]: session["epoch"] for node in self.nodes
-                for session in self.status(node)["sessions"] if session["job"] == job}
+                for session in node.sessions(job)}
 
     def pause(self):
         """No node begins to write a file from here on."""
@@ -90,9 +77,12 @@ class Cluster:
     def has_manifest(self, job, step):
         return (self.step_folder(job, step) / "manifest.pb").exists()
 
-    def stop(self):
+    def kill_trainers(self):
         for trainer in self._trainers:
             trainer.kill()
+
+    def stop(self):
+        self.kill_trainers()
         for daemon in [*self.nodes, self.coordinator]:
             daemon.kill()
 
@@ -110,9 +100,3 @@ class Stopped:
 
     def __exit__(self, *_):
         self._daemon.signal(signal.SIGCONT)
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

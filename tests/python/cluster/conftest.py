@@ -10,11 +10,20 @@ def job():
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """Two nodes, for tests that leave them as they were."""
+def two_nodes(tmp_path_factory):
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.stop()
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(two_nodes):
+    """Two nodes, for tests that break none. They are left writing, and without trainers."""
+    yield two_nodes
+    two_nodes.kill_trainers()
+    two_nodes.resume()
 
 
 @pytest.fixture
@@ -24,7 +33,7 @@ def start_cluster(tmp_path_factory):
 
     def start(**options):
         clusters.append(Cluster(tmp_path_factory.mktemp("cluster"), **options))
-        return clusters[-1]
+        return clusters[-1].start()
 
     yield start
     for cluster in clusters:

@@ -3,8 +3,8 @@
 import pytest
 
 import ckptd
-from cluster_processes import until
 from trainer_process import new_name
+from waiting import until
 
 
 def start_load(cluster, ranks, job, **options):
@@ -66,8 +66,7 @@ def test_a_smaller_run_on_one_node_settles_what_the_other_node_still_holds(clust
     ranks.each("snapshot", 2)
     ranks.kill()
     new = cluster.run(1, nodes=cluster.nodes[:1])
-    new.start("load", job, per_rank="rank0")
-    until(lambda: cluster.joined(job), "new world")
+    start_load(cluster, new, job, per_rank="rank0")
     cluster.resume()
     assert new.answers() == [(2, [])]
     new.kill()
