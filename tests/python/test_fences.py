@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import ckptd
+from rank_threads import connect
+from waiting import HANG_SECONDS
 
 ELEMENTS = 1 << 19  # 2 MiB of fp32: planned, not compared by hash
 
@@ -21,7 +23,7 @@ class Gate:
 
     def __call__(self, _name):
         self.reached.set()
-        assert self.open.wait(60)
+        assert self.open.wait(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -33,8 +35,7 @@ def gate():
 
 @pytest.fixture
 def client(daemon, gate):
-    client = ckptd.Client(str(daemon.socket_dir), rank=0, world_size=1, run_token=uuid.uuid4().hex,
-                          snapshot_gate=gate)
+    client = connect(daemon, snapshot_gate=gate)
     yield client
     gate.open.set()
     client.close()
@@ -52,6 +53,18 @@ def fenced_parameter(client):
     return parameter, optimizer
 
 
+def differences(client, job, step, expected):
+    """Names of tensors that the step does not hold bit for bit."""
+    loaded = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+    client.load(job, step, loaded)
+    return [name for name in expected if not torch.equal(loaded[name], expected[name])]
+
+
+def other_tensors():
+    """Whoever freed memory has it overwritten by these."""
+    return [torch.full((ELEMENTS,), 7.0) for _ in range(20)]
+
+
 def open_when_waited_for(gate):
     """Opens the gate once the training thread is (about to be) at the fence."""
     opener = threading.Thread(target=gate.open.set)
@@ -63,7 +76,7 @@ def test_a_fenced_parameter_is_saved_as_it_was_though_step_follows(client, gate,
     parameter, optimizer = fenced_parameter(client)
     expected = parameter.detach().clone()
     handle = client.save(job, 1, {"p": parameter})
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(HANG_SECONDS)
     assert handle.status().phase == "snapshot"
     parameter.grad = torch.ones_like(parameter)
     opener = open_when_waited_for(gate)
@@ -81,7 +94,7 @@ def test_a_buffer_changed_while_the_snapshot_waits_was_copied_before(client, gat
     norm = torch.nn.BatchNorm1d(300_000)
     expected = norm.running_mean.clone()
     handle = client.save(job, 1, {"p": parameter, "norm": norm.state_dict()})
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(HANG_SECONDS)
     norm(torch.randn(2, 300_000))
     assert not torch.equal(norm.running_mean, expected)
     gate.open.set()
@@ -91,10 +104,99 @@ def test_a_buffer_changed_while_the_snapshot_waits_was_copied_before(client, gat
     assert torch.equal(loaded["norm"]["running_mean"], expected)
 
 
+class RunningSum(torch.nn.Module):
+    """A layer that changes its bias in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.randn(ELEMENTS), requires_grad=False)
+
+    def forward(self, x):
+        self.bias += x
+        return x + self.bias
+
+
+def test_a_bias_changed_in_forward_is_saved_as_it_was_though_the_rest_is_still_copied(client, gate, job):
+    parameter, _ = fenced_parameter(client)
+    layer = RunningSum()
+    expected = {"p": parameter.detach().clone(), "bias": layer.bias.detach().clone()}
+    handle = client.save(job, 1, {"p": parameter, "bias": layer.bias})
+    assert gate.reached.wait(HANG_SECONDS)
+    layer(torch.ones(ELEMENTS))
+    gate.open.set()
+    handle.wait_durable()
+    assert differences(client, job, 1, expected) == []
+
+
+def test_a_fenced_bias_changed_in_forward_is_never_saved_torn_and_the_next_save_is_right(client, gate, job):
+    layer = RunningSum()
+    optimizer = torch.optim.SGD([layer.bias])
+    client.fence(optimizer)
+    handle = client.save(job, 1, {"bias": layer.bias})
+    assert gate.reached.wait(HANG_SECONDS)
+    layer(torch.ones(ELEMENTS))
+    gate.open.set()
+    with pytest.raises(ckptd.Error, match="'bias' was changed in place"):
+        handle.wait_durable()
+
+    gate.open.clear()
+    expected = {"bias": layer.bias.detach().clone()}
+    handle = client.save(job, 2, {"bias": layer.bias})
+    layer(torch.ones(ELEMENTS))
+    gate.open.set()
+    handle.wait_durable()
+    assert differences(client, job, 2, expected) == []
+
+
+def test_a_temporary_freed_right_after_save_is_saved_though_others_get_its_memory(client, gate, job):
+    parameter, _ = fenced_parameter(client)
+    expected = {"p": parameter.detach().clone(), "temporary": parameter.detach() * 2}
+    handle = client.save(job, 1, {"p": parameter, "temporary": parameter.detach() * 2})
+    assert gate.reached.wait(HANG_SECONDS)
+    others = other_tensors()
+    gate.open.set()
+    handle.wait_durable()
+    assert differences(client, job, 1, expected) == []
+    del others
+
+
+def test_a_fenced_tensor_freed_right_after_save_keeps_its_memory_until_it_is_copied(client, gate, job):
+    parameter, optimizer = fenced_parameter(client)
+    expected = {"p": parameter.detach().clone()}
+    handle = client.save(job, 1, {"p": parameter})
+    assert gate.reached.wait(HANG_SECONDS)
+    del parameter, optimizer
+    others = other_tensors()
+    gate.open.set()
+    handle.wait_durable()
+    assert differences(client, job, 1, expected) == []
+    del others
+
+
+def test_what_two_fenced_optimizers_own_is_saved_as_it_was_though_both_step(client, gate, job):
+    first, first_optimizer = fenced_parameter(client)
+    second, second_optimizer = fenced_parameter(client)
+    for step in range(1, 4):
+        gate.open.clear()
+        gate.reached.clear()
+        expected = {"first": first.detach().clone(), "second": second.detach().clone()}
+        handle = client.save(job, step, {"first": first, "second": second})
+        assert gate.reached.wait(HANG_SECONDS)
+        first.grad, second.grad = torch.ones_like(first), torch.ones_like(second)
+        opener = open_when_waited_for(gate)
+        first_optimizer.step()
+        second_optimizer.step()
+        opener.join()
+        handle.wait_durable()
+        assert differences(client, job, step, expected) == []
+        assert not torch.equal(first.detach(), expected["first"])
+        assert not torch.equal(second.detach(), expected["second"])
+
+
 def test_a_fenced_tensor_changed_outside_step_fails_that_save_and_is_eager_from_then_on(client, gate, job):
     parameter, _ = fenced_parameter(client)
     handle = client.save(job, 1, {"p": parameter})
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(HANG_SECONDS)
     with torch.no_grad():
         parameter.add_(1)
     gate.open.set()
@@ -120,7 +222,7 @@ def test_what_an_unfenced_optimizer_owns_may_change_at_once(client, gate, job):
     other_optimizer = torch.optim.SGD([other], lr=1.0)
     expected = other.detach().clone()
     handle = client.save(job, 1, {"fenced": fenced, "other": other})
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(HANG_SECONDS)
     other.grad = torch.ones_like(other)
     other_optimizer.step()
     gate.open.set()
@@ -151,12 +253,12 @@ def test_a_dropped_handle_and_state_are_still_saved(daemon, client, gate, job):
     parameter, optimizer = fenced_parameter(client)
     expected = parameter.detach().clone()
     client.save(job, 1, {"p": parameter})
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(HANG_SECONDS)
     del parameter, optimizer
     gate.open.set()
     client.close()
     loaded = {"p": torch.zeros(ELEMENTS)}
     # The load of a new run is answered when the saves of the one before are settled.
-    with ckptd.Client(str(daemon.socket_dir), rank=0, world_size=1, run_token=uuid.uuid4().hex) as next_run:
+    with connect(daemon) as next_run:
         next_run.load(job, 1, loaded)
     assert torch.equal(loaded["p"], expected)

@@ -2,7 +2,6 @@
 Catch2 tests of the same names."""
 
 import pathlib
-import time
 import urllib.request
 
 import pytest
@@ -14,6 +13,8 @@ from trainer_state import REPLICATED_BYTES, SHARDED_BYTES
 
 # What a node may use beside the arena, its code and libraries included.
 NODE_CONSTANT_BYTES = 160 << 20
+# Headers, paddings and small values: less than another copy of any tensor.
+OVERHEAD_BYTES = 256 << 10
 
 
 @pytest.fixture
@@ -99,15 +100,52 @@ def test_invariant_4_memory_is_the_arena_and_a_constant_whatever_trainers_send(s
     assert resident_bytes(daemon) <= arena + NODE_CONSTANT_BYTES
 
 
-def test_invariant_5_one_save_writes_and_one_load_reads_no_byte_twice(run, daemon, job):
-    ranks = run(4)
+def test_invariant_4_memory_is_the_same_for_several_trainers_that_send_more_than_the_arena_holds(
+        start_daemon, run):
+    daemon = start_daemon()
+    arena = 256 << 20
+    trainers = Trainers(trainer for _ in range(4) for trainer in run(daemon=daemon))
+    jobs = [new_name("job") for _ in trainers]
+    for trainer, job in zip(trainers, jobs, strict=True):
+        # 384 MiB at once: the arena gives its memory to one after the other.
+        trainer.start("run", save_steps_and_load_the_last, job, (96 << 20) // 4)
+    assert trainers.answers() == [None] * 4
+    assert [daemon.steps(job) for job in jobs] == [[1, 2, 3]] * 4
+    assert resident_bytes(daemon) <= arena + NODE_CONSTANT_BYTES
+
+
+def save_steps_and_load_the_last(client, _mesh, job, count):
+    for step in (1, 2, 3):
+        many = {f"layers.{i}.norm": torch.full((1000,), float(i + step)) for i in range(1000)}
+        client.save(job, step, {"large": torch.full((count,), float(step)), **many}).wait_durable()
+    state = {"large": torch.zeros(count), **{name: torch.zeros(1000) for name in many}}
+    assert client.load(job, "latest", state).step == 3
+    assert bool((state["large"] == 3).all()) and bool((state["layers.7.norm"] == 10).all())
+
+
+def test_invariant_5_one_save_writes_and_one_load_reads_no_byte_twice(start_daemon, run, job):
+    daemon = start_daemon()
+    ranks = run(4, daemon=daemon, local_world_size=4)
     ranks.each("save_durably", job, 1)
     whole = SHARDED_BYTES + REPLICATED_BYTES
     stored = sum(len(data) for name, data in files(daemon, job, 1).items() if name.startswith("data-"))
-    assert whole <= stored < whole + (256 << 10)
-    before = restored_bytes(daemon)
+    assert whole <= stored < whole + OVERHEAD_BYTES
+    # A new daemon: nothing of the step is in an arena.
+    assert daemon.stop() == 0
+    daemon.start()
+    ranks.each("load", job)  # and reads what a load needs beside the data, once
+    counted, seen = restored_bytes(daemon), read_bytes(daemon)
     assert ranks.each("load", job) == [(1, [])] * 4
-    assert whole <= restored_bytes(daemon) - before < whole + (4 << 20)
+    assert whole <= restored_bytes(daemon) - counted < whole + OVERHEAD_BYTES
+    assert whole <= read_bytes(daemon) - seen < whole + OVERHEAD_BYTES
+
+
+def read_bytes(daemon):
+    """The bytes that the kernel says the process has read: from the disk, which is all that goes
+    by the page cache, or, where files lie in memory, by system calls."""
+    text = pathlib.Path(f"/proc/{daemon.process_id}/io").read_text()
+    counters = dict(line.split(": ") for line in text.splitlines())
+    return max(int(counters["read_bytes"]), int(counters["rchar"]))
 
 
 def restored_bytes(daemon):
@@ -122,13 +160,11 @@ def restored_bytes(daemon):
 def test_invariant_6_every_wait_ends_and_names_who_was_waited_for(run, job):
     ranks = run(2)
     ranks.each("save_durably", job, 1)
-    begun = time.monotonic()
     with pytest.raises(ckptd.DeadlineExceeded, match=r"step 2[\s\S]*rank 1"):
         ranks[0].save(job, 2, timeout_seconds=1.0)
         ranks[0].durable(2)
     with pytest.raises(ckptd.DeadlineExceeded, match="rank 1"):
         ranks[0].load(job, 1, timeout_seconds=1.0)
-    assert time.monotonic() - begun < 60
 
 
 def test_invariant_7_a_trainer_harms_only_its_own_job(run, job):

@@ -1,7 +1,12 @@
 """Forks, data loader workers, daemon restarts, and worlds of several clients."""
 
-import copy
+import contextlib
+import json
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import threading
 import uuid
 
@@ -10,34 +15,13 @@ import torch
 from torch.utils.data import DataLoader
 
 import ckptd
+from rank_threads import connect, connect_ranks, in_every_rank
+from waiting import HANG_SECONDS, until
 
 
 @pytest.fixture
 def job():
     return "job-" + uuid.uuid4().hex
-
-
-def connect(daemon, rank=0, world_size=1, run_token=None, **options):
-    return ckptd.Client(str(daemon.socket_dir), rank=rank, world_size=world_size,
-                        run_token=run_token or uuid.uuid4().hex, **options)
-
-
-def in_every_rank(clients, call):
-    """call(client) in a thread per rank; the results, or the exceptions."""
-    results = [None] * len(clients)
-
-    def run(index):
-        try:
-            results[index] = call(clients[index])
-        except Exception as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def in_child(body):
@@ -97,6 +81,69 @@ def test_forked_data_loader_workers_do_no_harm(daemon, job, connect_first):
         assert bool((state["t"] == 1).all())
 
 
+def sockets(process_id):
+    """The inodes of the sockets that a process holds open."""
+    links = (os.readlink(entry) for entry in pathlib.Path(f"/proc/{process_id}/fd").iterdir())
+    return {link for link in links if link.startswith("socket:")}
+
+
+@pytest.fixture
+def trainer_with_workers():
+    """trainer_with_workers(...): the process and its workers' ids; all are ended afterwards."""
+    trainers = []
+
+    def start(*arguments):
+        program = pathlib.Path(__file__).with_name("trainer_with_workers.py")
+        trainers.append(subprocess.Popen([sys.executable, program, *map(str, arguments)],
+                                         stdout=subprocess.PIPE, start_new_session=True))
+        return trainers[-1], json.loads(trainers[-1].stdout.readline())
+
+    yield start
+    for trainer in trainers:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(trainer.pid, signal.SIGKILL)  # its workers are in its group
+        trainer.wait()
+        trainer.stdout.close()
+
+
+def test_workers_that_outlive_a_killed_trainer_keep_its_staged_step_from_nobody(
+        start_daemon, trainer_with_workers, job):
+    daemon = start_daemon()
+    assert daemon.ckptctl("pause").returncode == 0
+    trainer, workers = trainer_with_workers(daemon.socket_dir, job, 2)
+    held = sockets(trainer.pid)
+    trainer.kill()
+    trainer.wait()
+    # What an end-of-file would need: that nobody holds the trainer's end of a connection.
+    assert all(held & sockets(worker) for worker in workers)
+    until(lambda: not daemon.sessions(job), "end of the dead trainer's session")
+    assert daemon.ckptctl("resume").returncode == 0
+    until(lambda: daemon.steps(job) == [1, 2], "step of the dead trainer")
+    state = {"t": torch.zeros(1 << 19)}
+    with connect(daemon) as client:
+        assert client.load(job, "latest", state).step == 2
+    assert bool((state["t"] == 2).all())
+    assert all(held & sockets(worker) for worker in workers)
+
+
+def test_a_standalone_daemon_told_to_stop_writes_what_is_staged_and_the_next_one_has_it(
+        start_daemon, job):
+    daemon = start_daemon()
+    assert daemon.ckptctl("pause").returncode == 0
+    client = connect(daemon)
+    client.save(job, 1, {"t": torch.ones(1 << 20)}).wait_snapshot()
+    assert daemon.saves_in_flight(job) == [1] and daemon.steps(job) == []
+    assert daemon.stop() == 0
+    assert (daemon.store / job / "step-1/manifest.pb").exists()
+    daemon.start()
+    assert daemon.steps(job) == [1]
+    assert daemon.ckptctl("verify", job, 1).returncode == 0
+    state = {"t": torch.zeros(1 << 20)}
+    assert client.load(job, "latest", state).step == 1
+    assert bool((state["t"] == 1).all())
+    client.close()
+
+
 def test_the_daemon_may_be_restarted_under_a_living_trainer(start_daemon, job):
     daemon = start_daemon()
     with connect(daemon) as client:
@@ -117,14 +164,14 @@ def test_a_handle_from_before_a_restart_fails_clearly(start_daemon, job):
 
     def gate(_name):
         reached.set()
-        assert release.wait(60)
+        assert release.wait(HANG_SECONDS)
 
     client = connect(daemon, snapshot_gate=gate)
     parameter = torch.nn.Parameter(torch.ones(1 << 20))
     optimizer = torch.optim.SGD([parameter])
     client.fence(optimizer)
     handle = client.save(job, 1, {"p": parameter})
-    assert reached.wait(60)
+    assert reached.wait(HANG_SECONDS)
     daemon.kill()
     daemon.start()
     release.set()
@@ -135,8 +182,7 @@ def test_a_handle_from_before_a_restart_fails_clearly(start_daemon, job):
 
 
 def test_ranks_values_that_differ_come_back_to_their_owners(daemon, job):
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 4, token) for rank in range(4)]
+    clients = connect_ranks(daemon, 4)
     states = [torch.Generator().manual_seed(rank).get_state() for rank in range(4)]
 
     def save(client):
@@ -157,8 +203,7 @@ def test_ranks_values_that_differ_come_back_to_their_owners(daemon, job):
         client.close()
 
     # Three ranks: whose is it?
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 3, token) for rank in range(3)]
+    clients = connect_ranks(daemon, 3)
     for error in in_every_rank(clients, load):
         assert isinstance(error, ckptd.Error) and "rng" in str(error) and "name" in str(error)
 
@@ -181,8 +226,7 @@ def test_ranks_values_that_differ_come_back_to_their_owners(daemon, job):
 
 
 def test_tied_small_tensors_that_differ_by_rank_come_back_to_their_owners(daemon, job):
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 2, token) for rank in range(2)]
+    clients = connect_ranks(daemon, 2)
 
     def save(client):
         tensor = torch.full((3,), float(client.world.rank))
@@ -207,8 +251,7 @@ def test_a_rank_that_never_joins_is_named_at_the_deadline(daemon, job):
 
 
 def test_a_rank_that_never_saves_is_named_at_the_deadline(daemon, job):
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 2, token) for rank in range(2)]
+    clients = connect_ranks(daemon, 2)
     assert in_every_rank(clients, lambda c: c.save(job, 1, {"v": 1}).wait_durable()) == [None, None]
     with pytest.raises(ckptd.DeadlineExceeded, match="rank 1|ranks? .*1"):
         clients[0].save(job, 2, {"v": 1}, timeout_seconds=1.0).wait_durable()
@@ -219,19 +262,25 @@ def test_a_rank_that_never_saves_is_named_at_the_deadline(daemon, job):
 
 @pytest.mark.parametrize("policy", ["warn", "raise"])
 def test_a_failed_save_that_nobody_waited_for_is_heard_of_at_the_next(daemon, job, policy):
-    token = uuid.uuid4().hex
-    clients = [connect(daemon, rank, 2, token, on_failed_save=policy) for rank in range(2)]
-    assert in_every_rank(clients, lambda c: c.save(job, 1, {"v": 1}).wait_durable()) == [None, None]
-    handle = clients[0].save(job, 2, {"v": 1}, timeout_seconds=0.5)  # rank 1 doesn't
-    with pytest.raises(ckptd.DeadlineExceeded):
-        copy.copy(handle).wait_durable()  # its end is awaited, but not by the handle itself
-    if policy == "warn":
-        with pytest.warns(UserWarning, match="step 2 .*failed"):
-            clients[0].save(job, 3, {"v": 1}, timeout_seconds=0.5)
-    else:
-        with pytest.raises(ckptd.DeadlineExceeded, match="step 2"):
-            clients[0].save(job, 3, {"v": 1})
-    clients[1].close()
+    may_copy = threading.Event()
+    with connect(daemon, snapshot_gate=lambda _name: may_copy.wait(HANG_SECONDS),
+                 on_failed_save=policy) as client:
+        parameter = torch.nn.Parameter(torch.ones(1 << 20))
+        optimizer = torch.optim.SGD([parameter])
+        client.fence(optimizer)
+        client.save(job, 1, {"p": parameter})
+        with torch.no_grad():
+            parameter.add_(1)
+        may_copy.set()
+        until(lambda: daemon.saves_in_flight(job) == [], "end of the save")
+        if policy == "warn":
+            with pytest.warns(UserWarning, match="step 1 .*failed: .*'p' was changed"):
+                client.save(job, 2, {"p": parameter}).wait_durable()
+        else:
+            with pytest.raises(ckptd.Error, match="'p' was changed"):
+                client.save(job, 2, {"p": parameter})
+            client.save(job, 2, {"p": parameter}).wait_durable()
+    assert daemon.steps(job) == [2]
 
 
 def test_an_unknown_policy_for_failed_saves_is_refused(daemon):
