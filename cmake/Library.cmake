@@ -22,6 +22,9 @@ function(ckptd_executable name)
 endfunction()
 
 if(CKPTD_SANITIZE)
-  add_compile_options(-fsanitize=${CKPTD_SANITIZE} -fno-omit-frame-pointer)
+  # -O1: half the compile time, and backtraces that can be read. The checks' own branches
+  # make GCC see uninitialized values where there are none.
+  add_compile_options(-O1 -fsanitize=${CKPTD_SANITIZE} -fno-omit-frame-pointer
+    -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${CKPTD_SANITIZE})
 endif()
