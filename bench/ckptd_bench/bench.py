@@ -60,6 +60,7 @@ class Bench:
         self._exit = contextlib.ExitStack()
         self._step = 0
         self._trainers = None
+        self._warm = set()  # competitors of these trainers whose memory has been touched
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -98,8 +99,18 @@ class Bench:
 
     def crash_trainers(self):
         if self._trainers is not None:
-            trainers, self._trainers = self._trainers, None
+            trainers, self._trainers, self._warm = self._trainers, None, set()
             trainers.kill()
+
+    def warm_up(self, names):
+        """A save by each competitor, so that what it stages into has been touched."""
+        for name in names:
+            if name not in self._warm:
+                self.progress.say(f"warming up: {name}")
+                place = self.new_place()
+                self.trainers().slowest("save", name=name, **place)
+                self.remove(name, place)
+                self._warm.add(name)
 
     def restart_nodes(self):
         self.memory.watch(None)

@@ -3,7 +3,7 @@
 from . import fio, pairs, proc
 from .bench import runs_of
 from .rows import ROWS, Result
-from .series_training import ASYNC, DCP_SAVE, warm_up
+from .series_training import ASYNC, DCP_SAVE
 
 FIO = "fio write"
 OTHERS = ("torch.save", "safetensors.save_file")
@@ -23,7 +23,7 @@ def persist_seconds(record):
 
 def measure(bench):
     trainers = bench.trainers()
-    warm_up(bench, trainers, (pairs.OURS, DCP_SAVE, *ASYNC))
+    bench.warm_up((pairs.OURS, *ASYNC))
 
     def run(name):
         bench.make_cold()  # what others left to be written is written

@@ -19,21 +19,12 @@ def runs(samples):
     return runs_of(COMPETITORS, samples)
 
 
-def warm_up(bench, trainers, names):
-    """A save by each, so that all staging memory has been touched."""
-    for name in names:
-        bench.progress.say(f"warming up: {name}")
-        place = bench.new_place()
-        trainers.slowest("save", name=name, **place)
-        bench.remove(name, place)
-
-
 def measure(bench):
     trainers = bench.trainers()
     calibrated = trainers.slowest("calibrate")
     bench.progress.say(f"a training step takes {calibrated['step_seconds']:.2f} s "
                        f"({calibrated['sequences']} sequences in each rank)")
-    warm_up(bench, trainers, (pairs.OURS, *COMPETITORS))
+    bench.warm_up((pairs.OURS, *ASYNC, IN_BACKGROUND))
 
     def run(name):
         place = bench.new_place()
