@@ -26,7 +26,7 @@ def test_a_step_that_is_too_long_whatever_the_batch_gets_the_smallest():
 
 
 def test_measurements_that_make_no_sense_change_nothing():
-    assert training.sequences_for(1.0, [(4, 1.0), (16, 0.9)]) == 4
+    assert training.sequences_for(1.0, [(4, 1.2), (16, 0.9)]) == 4
 
 
 def test_extra_time_is_what_steps_took_beyond_the_baseline():
