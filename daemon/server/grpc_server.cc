@@ -16,6 +16,10 @@
 namespace ckptd {
 namespace {
 
+// A coordinator that comes back after an hour is found again within this; gRPC's own
+// pauses between tries grow to two minutes.
+constexpr int kLongestReconnectPauseMilliseconds = 2'000;
+
 void SetLimits(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.SetMaxReceiveMessageSize(max_message_bytes);
   builder.SetMaxSendMessageSize(max_message_bytes);
@@ -89,6 +93,7 @@ std::shared_ptr<grpc::Channel> ConnectChannel(const Address& address, int max_me
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveIntervalMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestReconnectPauseMilliseconds);
   return grpc::CreateCustomChannel(address.ToString(), grpc::InsecureChannelCredentials(),
                                    arguments);
 }
