@@ -1,6 +1,7 @@
 // The coordinator's state and its parts, split over files by conversation:
 // worlds.cc (joining), settling.cc, saves.cc (the calls), save_rounds.cc, commits.cc,
-// loads.cc, checkpoints.cc (list, show, remove, collect). For those files only.
+// loads.cc (the calls), load_plans.cc, checkpoints.cc (list, show, remove, collect). For
+// those files only.
 //
 // One lock guards everything. Under it decisions are made and answers are
 // gathered (Deferred); they are given when it is released. What takes long runs on
@@ -160,7 +161,7 @@ class Coordinator::Impl {
   void CommitFinished(const CommitWork& work, absl::StatusOr<v1::CheckpointRecord> record)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // ---- loads.cc
+  // ---- loads.cc: the calls; load_plans.cc: what runs on the planner
   absl::StatusOr<LoadState*> FindOrStartLoad(Job& job, const v1::PlanLoadRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TryPlanLoads(Job& job, Deferred& deferred) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
