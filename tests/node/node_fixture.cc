@@ -171,6 +171,8 @@ void FakeCoordinator::FinishStaged(const absl::Status& answer) {
   std::vector<Done<v1::ReportStagedResponse>> held;
   {
     absl::MutexLock lock(&mutex_);
+    auto asked = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_staged_.empty(); };
+    mutex_.Await(absl::Condition(&asked));
     held = std::exchange(held_staged_, {});
   }
   for (auto& done : held) std::move(done)(answer);
@@ -187,6 +189,8 @@ void FakeCoordinator::FinishCommits() {
   std::vector<Done<v1::CommitSaveResponse>> held;
   {
     absl::MutexLock lock(&mutex_);
+    auto asked = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !held_commits_.empty(); };
+    mutex_.Await(absl::Condition(&asked));
     held = std::exchange(held_commits_, {});
   }
   for (auto& done : held) std::move(done)(v1::CommitSaveResponse());

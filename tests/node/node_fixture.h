@@ -61,12 +61,12 @@ class FakeCoordinator : public CoordinatorClient {
   std::vector<v1::CommitSaveRequest> commits() const;
   // Of the worlds that join from here on.
   void SetEpoch(uint64_t epoch);
-  // ReportStaged is answered by FinishStaged only.
+  // ReportStaged is answered by FinishStaged only, which waits for it.
   void HoldStaged();
   void FinishStaged(const absl::Status& answer);
   // PlanLoad is never answered.
   void HoldPlans();
-  // CommitSave is answered by FinishCommits only.
+  // CommitSave is answered by FinishCommits only, which waits for it.
   void HoldCommits();
   void FinishCommits();
 
