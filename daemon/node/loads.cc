@@ -12,7 +12,7 @@
 namespace ckptd {
 namespace {
 
-constexpr size_t kQueueLimit = 1 << 14;
+constexpr size_t kReadQueueLimit = 1 << 14;
 
 std::string DescribeSelector(const v1::CheckpointSelector& selector) {
   return selector.has_step() ? absl::StrCat("step ", selector.step()) : "the latest checkpoint";
@@ -28,7 +28,7 @@ Loads::Loads(const NodeOptions& options, NodeEnvironment environment, Alarms& al
       scope_(scope),
       worlds_(worlds),
       arena_(arena),
-      executor_("ckptd-read", options.read_threads, kQueueLimit) {}
+      executor_("ckptd-read", options.read_threads, kReadQueueLimit) {}
 
 std::string Loads::Describe(const Load& load) const {
   return absl::StrCat("loading ", DescribeSelector(load.selector), " of job ", load.world.job,

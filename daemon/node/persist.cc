@@ -15,7 +15,7 @@ namespace ckptd {
 namespace {
 
 constexpr uint64_t kBlockBytes = uint64_t{32} << 20;
-constexpr size_t kQueueLimit = 1 << 16;
+constexpr size_t kFileQueueLimit = 1 << 16;
 
 std::span<const std::byte> AsBytes(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -205,7 +205,7 @@ Persister::Persister(FileSystem& file_system, int threads, bool direct_io)
     : file_system_(file_system),
       threads_(threads),
       direct_io_(direct_io),
-      executor_("ckptd-persist", threads, kQueueLimit) {}
+      executor_("ckptd-persist", threads, kFileQueueLimit) {}
 
 Persister::~Persister() { Stop(); }
 

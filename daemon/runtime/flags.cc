@@ -6,12 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/runtime/absl_view.h"
 #include "daemon/runtime/quantity.h"
 
 namespace ckptd {
 namespace {
-
-absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
 
 // Letters to insert, drop or change to make `b` of `a` (Levenshtein).
 size_t EditDistance(std::string_view a, std::string_view b) {

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "daemon/runtime/absl_view.h"
 
 namespace ckptd {
 namespace {
@@ -31,8 +32,6 @@ constexpr std::array<Unit, 4> kDecimalUnits = {{
     {"MB", 1'000'000},
     {"KB", 1'000},
 }};
-
-absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
 
 uint64_t UnitSize(std::string_view name) {
   if (name.empty()) return 1;

@@ -5,12 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "daemon/runtime/absl_view.h"
 #include "proto/rpc/wire.h"
 
 namespace ckptd {
 namespace {
-
-absl::string_view Absl(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status NoAddress(std::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat(

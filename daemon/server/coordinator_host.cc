@@ -14,10 +14,8 @@
 namespace ckptd {
 namespace {
 
-// For answers that are on their way; what waits was answered before.
-constexpr absl::Duration kStopPatience = absl::Seconds(5);
 // Nodes run as the same user; nobody else may speak for one.
-constexpr mode_t kSocketMode = 0600;
+constexpr mode_t kCoordinatorSocketMode = 0600;
 
 CoordinatorOptions ToCoordinatorOptions(const ServerOptions& options) {
   CoordinatorOptions result;
@@ -63,7 +61,7 @@ absl::Status CoordinatorHost::Listen(const ServerOptions& options) {
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(config);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
-  if (on_socket && ::chmod(config.listen.unix_path.c_str(), kSocketMode) != 0) {
+  if (on_socket && ::chmod(config.listen.unix_path.c_str(), kCoordinatorSocketMode) != 0) {
     return absl::ErrnoToStatus(errno,
                                absl::StrCat("setting the mode of ", config.listen.unix_path));
   }

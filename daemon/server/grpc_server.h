@@ -15,6 +15,9 @@
 
 namespace ckptd {
 
+// For answers that are on their way when a host stops; what waits was answered before.
+inline constexpr absl::Duration kStopPatience = absl::Seconds(5);
+
 // Once per process, before the first server.
 void EnableHealthAndReflection();
 

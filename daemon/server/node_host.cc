@@ -15,10 +15,8 @@
 namespace ckptd {
 namespace {
 
-// For answers that are on their way; what waits was answered before.
-constexpr absl::Duration kStopPatience = absl::Seconds(5);
 // Every user's trainers connect; the session token says who calls.
-constexpr mode_t kSocketMode = 0666;
+constexpr mode_t kTrainerSocketMode = 0666;
 
 NodeOptions ToNodeOptions(const ServerOptions& options) {
   NodeOptions result;
@@ -73,7 +71,7 @@ absl::Status NodeHost::Listen(const ServerOptions& options) {
   absl::StatusOr<std::unique_ptr<GrpcServer>> server = GrpcServer::Start(config);
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
-  if (::chmod(path.c_str(), kSocketMode) != 0) {
+  if (::chmod(path.c_str(), kTrainerSocketMode) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("setting the mode of ", path));
   }
   return absl::OkStatus();

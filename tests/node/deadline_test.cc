@@ -1,15 +1,11 @@
 // Waits on the node end at their deadlines and say whom they waited for. Time is the
 // test's own.
 #include "tests/catch.h"
+#include "tests/mentions.h"
 #include "tests/node/node_fixture.h"
 
 namespace ckptd {
 namespace {
-
-bool Contains(const absl::Status& status, const std::string& part) {
-  INFO(status.ToString());
-  return std::string(status.message()).find(part) != std::string::npos;
-}
 
 TEST_CASE("invariant 6: joining ends at its deadline and says which ranks have come") {
   NodeFixture fixture({.manual_time = true});
@@ -17,7 +13,7 @@ TEST_CASE("invariant 6: joining ends at its deadline and says which ranks have c
   Pending<v1::JoinResponse> joined = trainer.Join("gpt", 2);
   fixture.time.Advance(absl::Seconds(61));
   CHECK(absl::IsDeadlineExceeded(joined.Get().status()));
-  CHECK(Contains(joined.Get().status(), "of 2 local ranks only these have joined: 1"));
+  CHECK(Mentions(joined.Get().status(), "of 2 local ranks only these have joined: 1"));
 }
 
 struct TwoRanks {
@@ -37,8 +33,8 @@ TEST_CASE("invariant 6: a save that one rank never begins ends at its deadline, 
   Pending<v1::BeginSaveResponse> begun = ranks.first.BeginSave(1, 1);
   fixture.time.Advance(absl::Seconds(61));
   CHECK(absl::IsDeadlineExceeded(begun.Get().status()));
-  CHECK(Contains(begun.Get().status(), "saving step 1 of job gpt (e1s1) on node n0"));
-  CHECK(Contains(begun.Get().status(), "waited for save() of rank 1"));
+  CHECK(Mentions(begun.Get().status(), "saving step 1 of job gpt (e1s1) on node n0"));
+  CHECK(Mentions(begun.Get().status(), "waited for save() of rank 1"));
 }
 
 TEST_CASE("invariant 6: the shortest of the ranks' timeouts is that of their save or load") {
@@ -134,7 +130,7 @@ TEST_CASE("invariant 6: who waits for arena memory learns at the deadline who ho
   Pending<v1::BeginSaveResponse> late = waiting.BeginSave(1, 1);
   fixture.time.Advance(absl::Seconds(60));
   CHECK(absl::IsDeadlineExceeded(late.Get().status()));
-  CHECK(Contains(late.Get().status(), "it is held by: 6.0 MiB for saving step 1 of job holder"));
+  CHECK(Mentions(late.Get().status(), "it is held by: 6.0 MiB for saving step 1 of job holder"));
 }
 
 TEST_CASE("waiting for a save answers its present state when the wait's own time is over") {

@@ -9,7 +9,7 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kPage = kExtentAlignmentBytes;
+constexpr uint64_t kUnit = kExtentAlignmentBytes;
 
 struct Held {
   std::string job;
@@ -22,9 +22,9 @@ void CheckDisjoint(const std::vector<Held>& held, const ExtentAllocator& allocat
   for (const Held& one : held) {
     for (const Extent& extent : one.extents) {
       RC_ASSERT(allocator.owner(extent.slab) == one.job);
-      for (uint64_t at = 0; at < extent.length; at += kPage) {
+      for (uint64_t at = 0; at < extent.length; at += kUnit) {
         RC_ASSERT(pages.insert({extent.slab, extent.offset + at}).second);
-        total += kPage;
+        total += kUnit;
       }
     }
   }
@@ -33,7 +33,7 @@ void CheckDisjoint(const std::vector<Held>& held, const ExtentAllocator& allocat
 
 TEST_CASE("extents never overlap and a slab in use serves one job") {
   const bool ok = rc::check([] {
-    ExtentAllocator allocator({4 * kPage, 8 * kPage, 2 * kPage});
+    ExtentAllocator allocator({4 * kUnit, 8 * kUnit, 2 * kUnit});
     std::vector<Held> held;
     const int steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < steps; ++step) {
@@ -43,7 +43,7 @@ TEST_CASE("extents never overlap and a slab in use serves one job") {
         held.erase(held.begin() + static_cast<long>(index));
       } else {
         const std::string job = *rc::gen::element<std::string>("a", "b", "c");
-        const ExtentAsk ask{.bytes = *rc::gen::inRange<uint64_t>(1, 6 * kPage),
+        const ExtentAsk ask{.bytes = *rc::gen::inRange<uint64_t>(1, 6 * kUnit),
                             .contiguous = *rc::gen::arbitrary<bool>()};
         const uint64_t before = allocator.used_bytes();
         std::optional<ExtentGrant> grant = allocator.Allocate(job, {&ask, 1});
@@ -52,7 +52,7 @@ TEST_CASE("extents never overlap and a slab in use serves one job") {
           continue;
         }
         RC_ASSERT(!ask.contiguous || grant->blocks[0].size() == 1u);
-        RC_ASSERT(allocator.used_bytes() - before == RoundUp(ask.bytes, kPage));
+        RC_ASSERT(allocator.used_bytes() - before == RoundUp(ask.bytes, kUnit));
         held.push_back({job, grant->blocks[0]});
       }
       CheckDisjoint(held, allocator);
@@ -65,8 +65,8 @@ TEST_CASE("extents never overlap and a slab in use serves one job") {
 }
 
 TEST_CASE("invariant 7: a slab that served a job is made anew for another") {
-  ExtentAllocator allocator({4 * kPage});
-  const ExtentAsk ask{.bytes = kPage};
+  ExtentAllocator allocator({4 * kUnit});
+  const ExtentAsk ask{.bytes = kUnit};
   std::optional<ExtentGrant> first = allocator.Allocate("a", {&ask, 1});
   REQUIRE(first.has_value());
   CHECK(first->renewed_slabs.empty());

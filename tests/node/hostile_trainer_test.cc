@@ -6,15 +6,11 @@
 #include "daemon/node/sha256.h"
 #include "proto/rpc/handle_socket.h"
 #include "tests/catch.h"
+#include "tests/mentions.h"
 #include "tests/node/node_fixture.h"
 
 namespace ckptd {
 namespace {
-
-bool Contains(const absl::Status& status, const std::string& part) {
-  INFO(status.ToString());
-  return std::string(status.message()).find(part) != std::string::npos;
-}
 
 struct OneRank {
   explicit OneRank(NodeFixture& fixture) : trainer(fixture, 0) {
@@ -31,7 +27,7 @@ TEST_CASE("save numbers that don't grow are refused and leave nothing behind") {
   for (uint64_t number : {5, 4, 1}) {
     const absl::Status status = rank.trainer.BeginSave(2, number).Get().status();
     CHECK(absl::IsInvalidArgument(status));
-    CHECK(Contains(status, "numbers must grow"));
+    CHECK(Mentions(status, "numbers must grow"));
   }
   CHECK(absl::IsInvalidArgument(rank.trainer.BeginSave(2, 0).Get().status()));
   CHECK(fixture.node->Status().saves_size() == 0);
@@ -57,12 +53,12 @@ TEST_CASE("a second FinishSnapshot is refused, and one before the lease, too") {
   first.SetState({{"a", "abc"}}, {});
   second.SetState({{"b", "abc"}}, {});
   Pending<v1::BeginSaveResponse> begun = first.BeginSave(1, 1);
-  CHECK(Contains(first.Finish(1), "has no lease yet"));
+  CHECK(Mentions(first.Finish(1), "has no lease yet"));
   REQUIRE(second.BeginSave(1, 1).Get().ok());
   REQUIRE(begun.Get().ok());
   first.Copy(*begun.Get());
   REQUIRE(first.Finish(1).ok());
-  CHECK(Contains(first.Finish(1), "has finished its snapshot already"));
+  CHECK(Mentions(first.Finish(1), "has finished its snapshot already"));
 }
 
 TEST_CASE("a rank that is left over from an older world is told both epochs") {
@@ -73,8 +69,8 @@ TEST_CASE("a rank that is left over from an older world is told both epochs") {
   REQUIRE(newer.Join("gpt", 1).Get().ok());
   const absl::Status status = old.trainer.BeginSave(1, 1).Get().status();
   CHECK(absl::IsFailedPrecondition(status));
-  CHECK(Contains(status, "epoch 1 of job gpt is over: epoch 2 has begun"));
-  CHECK(Contains(old.trainer.BeginLoad(old.trainer.LoadRequest(1, {{"w", 3}})).Get().status(),
+  CHECK(Mentions(status, "epoch 1 of job gpt is over: epoch 2 has begun"));
+  CHECK(Mentions(old.trainer.BeginLoad(old.trainer.LoadRequest(1, {{"w", 3}})).Get().status(),
                  "epoch 2 has begun"));
 }
 
@@ -90,7 +86,7 @@ TEST_CASE("one process is one rank of a job's world") {
   request.set_timeout_seconds(60);
   Pending<v1::JoinResponse> again;
   fixture.node->Join(rank.trainer.session(), request, again.done());
-  CHECK(Contains(again.Get().status(), "is rank 0 of job gpt already"));
+  CHECK(Mentions(again.Get().status(), "is rank 0 of job gpt already"));
 }
 
 TEST_CASE("invariant 4: one process joins a bounded number of worlds") {
@@ -135,7 +131,7 @@ TEST_CASE("invariant 7: headers that grow beyond bounds fail their own save and 
   Pending<v1::BeginSaveResponse> begun[] = {first.BeginSave(1, 1), second.BeginSave(1, 1)};
   for (auto& one : begun) {
     CHECK(absl::IsResourceExhausted(one.Get().status()));
-    CHECK(Contains(one.Get().status(), "save with more ranks"));
+    CHECK(Mentions(one.Get().status(), "save with more ranks"));
   }
   first.SetState({{"a", "abc"}}, {});
   CHECK(first.BeginSave(2, 2).ready() == false);

@@ -4,15 +4,10 @@
 #include "storage/file_system/file_system.h"
 #include "tests/catch.h"
 #include "tests/node/node_fixture.h"
+#include "tests/node/pattern.h"
 
 namespace ckptd {
 namespace {
-
-std::string Pattern(size_t bytes) {
-  std::string text(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 31 + i / 257);
-  return text;
-}
 
 uint64_t BytesRead(const NodeFixture& fixture) {
   uint64_t bytes = 0;

@@ -3,15 +3,10 @@
 
 #include "tests/catch.h"
 #include "tests/node/node_fixture.h"
+#include "tests/node/pattern.h"
 
 namespace ckptd {
 namespace {
-
-std::string Pattern(size_t bytes) {
-  std::string text(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 13 + i / 255);
-  return text;
-}
 
 TEST_CASE("invariant 3: what is loaded is what was saved, bit for bit") {
   NodeFixture fixture;

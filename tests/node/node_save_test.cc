@@ -1,18 +1,10 @@
 #include "tests/catch.h"
+#include "tests/mentions.h"
 #include "tests/node/node_fixture.h"
+#include "tests/node/pattern.h"
 
 namespace ckptd {
 namespace {
-
-std::string Pattern(size_t bytes, char seed) {
-  std::string text(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(seed + i * 7 + i / 251);
-  return text;
-}
-
-bool Contains(const absl::Status& status, const std::string& part) {
-  return std::string(status.message()).find(part) != std::string::npos;
-}
 
 TEST_CASE("a saved state is durable, and its arena free again") {
   NodeFixture fixture;
@@ -85,7 +77,7 @@ TEST_CASE("a rank that changes its layout alone fails that attempt by name") {
   REQUIRE(unchanged.Get().ok());
   Pending<v1::BeginSaveResponse> changed = second.BeginSave(2, 2);
   CHECK(absl::IsFailedPrecondition(changed.Get().status()));
-  CHECK(Contains(changed.Get().status(), "rank 1"));
+  CHECK(Mentions(changed.Get().status(), "rank 1"));
   CHECK_FALSE(first.Finish(2).ok());
   CHECK(fixture.node->Status().arena_used_bytes() == 0);
 }
@@ -138,7 +130,7 @@ TEST_CASE("invariant 4: a state larger than the arena fails at once and loses no
   trainer.SetState({{"w", Pattern(9 << 20, 'a')}}, {});
   const absl::Status status = trainer.BeginSave(1, 1).Get().status();
   CHECK(absl::IsResourceExhausted(status));
-  CHECK(Contains(status, "--arena-bytes"));
+  CHECK(Mentions(status, "--arena-bytes"));
   CHECK(fixture.node->Status().arena_used_bytes() == 0);
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/catch.h"
+#include "tests/mentions.h"
 #include "tests/storage/temporary_directory.h"
 
 namespace ckptd {
@@ -48,10 +49,6 @@ mode_t ModeOf(const std::string& path) {
   struct stat info {};
   REQUIRE(::lstat(path.c_str(), &info) == 0);
   return info.st_mode & 07777;
-}
-
-bool Mentions(const absl::Status& status, const std::string& text) {
-  return std::string(status.message()).find(text) != std::string::npos;
 }
 
 // Directories of a disk and, where there is one, of tmpfs, which may refuse O_DIRECT.
