@@ -20,7 +20,7 @@ def _memory_gib():
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30), 1)
 
 
-def _storage(folder):
+def storage(folder):
     """File system and device below a folder."""
     result = subprocess.run(["findmnt", "--noheadings", "--output", "FSTYPE,SOURCE",
                              "--target", str(folder)], capture_output=True, text=True)
@@ -29,6 +29,6 @@ def _storage(folder):
 
 def describe(folder):
     return {"processor": _processor(), "cores": os.cpu_count(), "memory_gib": _memory_gib(),
-            "storage": _storage(folder), "kernel": platform.release(),
+            "storage": storage(folder), "kernel": platform.release(),
             "python": platform.python_version(), "torch": torch.__version__,
             "safetensors": safetensors.__version__, "load_average_at_start": os.getloadavg()[0]}
