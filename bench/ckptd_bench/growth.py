@@ -1,9 +1,9 @@
 """Whether a process grew over many saves. Pure.
 
 Nothing stands quite still: an allocator keeps a little more or less, RocksDB opens its next table or
-starts its flushing thread. So each figure is judged by the straight line of least squares
-through all samples after the warm-up: what it gains per save. What is leaked at every save, or at
-every hundredth, shows; what swings or is taken once does not.
+starts its flushing thread. So the samples after the warm-up are cut into thirds, and each
+figure's median in the last third is compared with that in the first. What is leaked at every
+save, or at every hundredth, shows in full; what swings, peaks or is taken once does not.
 """
 
 import dataclasses
@@ -33,9 +33,12 @@ def settled(samples, warm_up_saves):
 
 
 def gain_per_save(samples, figure):
-    """The slope of the line."""
-    return statistics.linear_regression([sample.saves for sample in samples],
-                                        [getattr(sample, figure) for sample in samples]).slope
+    """From the first third to the last, per save between them."""
+    third = len(samples) // 3
+    first, last = samples[:third], samples[-third:]
+    gain = (statistics.median(getattr(sample, figure) for sample in last)
+            - statistics.median(getattr(sample, figure) for sample in first))
+    return gain / (last[0].saves - first[0].saves)
 
 
 def growths(samples, warm_up_saves):
