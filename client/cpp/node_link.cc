@@ -58,9 +58,9 @@ absl::StatusOr<std::shared_ptr<NodeConnection>> NodeLink::Reconnect(
 absl::StatusOr<Membership> NodeLink::Join(const std::string& job) {
   absl::StatusOr<std::shared_ptr<NodeConnection>> connection = Connection();
   if (!connection.ok()) return connection.status();
-  absl::MutexLock lock(&join_mutex_);
-  const auto known = joined_.find(job);
-  if (known != joined_.end() && known->second.connection == *connection) return known->second;
+  const std::shared_ptr<JobEntry> entry = EntryOf(job);
+  absl::MutexLock lock(&entry->mutex);
+  if (entry->membership.connection == *connection) return entry->membership;
   absl::StatusOr<Membership> membership = JoinOnce(job, *connection);
   if (!membership.ok() && IsConnectionLost(membership.status())) {
     absl::StatusOr<std::shared_ptr<NodeConnection>> again =
@@ -68,7 +68,15 @@ absl::StatusOr<Membership> NodeLink::Join(const std::string& job) {
     if (!again.ok()) return again.status();
     if (*again != *connection) membership = JoinOnce(job, *again);
   }
+  if (membership.ok()) entry->membership = *membership;
   return membership;
+}
+
+std::shared_ptr<NodeLink::JobEntry> NodeLink::EntryOf(const std::string& job) {
+  absl::MutexLock lock(&mutex_);
+  std::shared_ptr<JobEntry>& entry = jobs_[job];
+  if (entry == nullptr) entry = std::make_shared<JobEntry>();
+  return entry;
 }
 
 absl::StatusOr<Membership> NodeLink::JoinOnce(const std::string& job,
@@ -89,9 +97,7 @@ absl::StatusOr<Membership> NodeLink::JoinOnce(const std::string& job,
     return Annotate(status, absl::StrCat("rank ", options_.rank, " of ", options_.world_size,
                                          " joining job ", Printable(job)));
   }
-  Membership membership{connection, response.epoch()};
-  joined_[job] = membership;
-  return membership;
+  return Membership{connection, response.epoch()};
 }
 
 absl::Status NodeLink::CallAsMember(const std::string& job,
@@ -120,11 +126,8 @@ absl::Status NodeLink::CallInSession(absl::FunctionRef<absl::Status(NodeConnecti
 }
 
 void NodeLink::Disconnect() {
-  {
-    absl::MutexLock lock(&join_mutex_);
-    joined_.clear();
-  }
   absl::MutexLock lock(&mutex_);
+  jobs_.clear();
   connection_ = nullptr;
 }
 

@@ -39,7 +39,7 @@ struct Membership {
 bool IsConnectionLost(const absl::Status& status);
 
 // Thread-safe. Joining may take as long as options.join_timeout, during which other
-// joins wait too.
+// threads that want the same job wait too.
 class NodeLink {
  public:
   explicit NodeLink(ClientOptions options);
@@ -59,7 +59,7 @@ class NodeLink {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Joins the job's world in the present session unless that was done.
-  absl::StatusOr<Membership> Join(const std::string& job) ABSL_LOCKS_EXCLUDED(join_mutex_, mutex_);
+  absl::StatusOr<Membership> Join(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `call` with a membership, and once more with a new one where the daemon
   // was restarted in between.
@@ -72,17 +72,21 @@ class NodeLink {
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  struct JobEntry {
+    absl::Mutex mutex;  // held while joining
+    Membership membership ABSL_GUARDED_BY(mutex);
+  };
+
+  std::shared_ptr<JobEntry> EntryOf(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<Membership> JoinOnce(const std::string& job,
-                                      const std::shared_ptr<NodeConnection>& connection)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(join_mutex_);
+                                      const std::shared_ptr<NodeConnection>& connection);
 
   const ClientOptions options_;
   const std::string process_nonce_;
   const std::shared_ptr<Interrupt> interrupt_ = std::make_shared<Interrupt>();
 
-  absl::Mutex join_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
-  absl::flat_hash_map<std::string, Membership> joined_ ABSL_GUARDED_BY(join_mutex_);
   absl::Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<JobEntry>> jobs_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<NodeConnection> connection_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -4,7 +4,7 @@ import uuid
 
 import torch
 
-from rank_threads import connect, outcomes
+from rank_threads import connect, connect_ranks, outcomes
 
 ELEMENTS = 1 << 19  # 2 MiB of fp32: planned, not compared by hash
 STEPS = range(1, 16)
@@ -62,3 +62,18 @@ def test_one_thread_loads_what_was_saved_while_another_saves(daemon):
         assert differ == []
         assert daemon.steps(job) == [*STEPS, 1000]
         assert [step for step in STEPS if not load_and_compare(client, job, step, held[step])] == []
+
+
+def test_threads_of_two_ranks_may_begin_with_two_jobs_in_opposite_order(daemon):
+    jobs = new_job(), new_job()
+    ranks = connect_ranks(daemon, 2)
+
+    def save(rank, job):
+        ranks[rank].save(job, 1, {"v": rank}).wait_durable()
+
+    # Each rank waits for the other in the job that it began with.
+    results = outcomes(lambda: save(0, jobs[0]), lambda: save(1, jobs[1]),
+                       lambda: save(0, jobs[1]), lambda: save(1, jobs[0]))
+    assert results == [None] * 4
+    for client in ranks:
+        client.close()
