@@ -99,9 +99,23 @@ enum class CommitMode {
   kReplace,       // readers see the old content or the new, never none or part
 };
 
+// A slower way than was meant is in use: what is missing, in a short word, and why.
+struct Fallback {
+  std::string what;
+  std::string why;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+
+  // What was found missing when this was made.
+  virtual std::vector<Fallback> fallbacks() const { return {}; }
+  // Much will be read into and written from `memory`, at most 1 GiB: it may be prepared
+  // for that once. False where it could not be; then I/O with it works all the same.
+  // RemoveMemory must be called before it is unmapped, with no I/O of it running.
+  virtual bool AddMemory(std::span<std::byte> /*memory*/) { return true; }
+  virtual void RemoveMemory(std::span<std::byte> /*memory*/) {}
 
   // A new, empty file, mode 0640; ALREADY_EXISTS if the name is taken.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,

@@ -8,15 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "storage/file_system/posix_error.h"
 
 namespace ckptd {
 namespace {
-
-// Linux moves at most 2 GiB - 4 KiB in one call; whole MiB keep direct I/O aligned.
-constexpr uint64_t kMaxCallBytes = 1 << 30;
 
 bool IsAligned(uint64_t value) { return value % kIoAlignmentBytes == 0; }
 
@@ -37,15 +35,58 @@ bool TryDirect(int fd) {
 }
 
 // What a short direct read or write may go on from.
-uint64_t Progress(ssize_t moved, bool direct) {
+uint64_t Progress(int64_t moved, bool direct) {
   const uint64_t bytes = static_cast<uint64_t>(moved);
   return direct ? bytes - bytes % kIoAlignmentBytes : bytes;
 }
 
+std::vector<Transfer> Cut(Transfer::Kind kind, int fd, uint64_t offset, std::byte* data,
+                          uint64_t bytes, uint64_t transfer_bytes) {
+  std::vector<Transfer> transfers;
+  for (uint64_t at = 0; at < bytes; at += transfer_bytes) {
+    transfers.push_back({.kind = kind,
+                         .fd = fd,
+                         .offset = offset + at,
+                         .data = data + at,
+                         .bytes = std::min(transfer_bytes, bytes - at)});
+  }
+  return transfers;
+}
+
+// Runs the transfers, and what short ones left, until all is moved. `needed` says how
+// many of a transfer's bytes must be; `failed(errno, transfer)` makes the error, with
+// errno 0 where nothing was moved.
+template <typename Needed, typename Failed>
+absl::Status RunWhole(BlockIo& io, std::vector<Transfer> transfers, bool direct,
+                      const Needed& needed, const Failed& failed) {
+  while (!transfers.empty()) {
+    io.Run(transfers);
+    std::vector<Transfer> left;
+    for (Transfer& transfer : transfers) {
+      if (transfer.result == -EINTR || transfer.result == -EAGAIN) {
+        left.push_back(transfer);
+        continue;
+      }
+      if (transfer.result < 0) return failed(static_cast<int>(-transfer.result), transfer);
+      if (static_cast<uint64_t>(transfer.result) >= needed(transfer)) continue;
+      const uint64_t progress = Progress(transfer.result, direct);
+      if (progress == 0) return failed(0, transfer);
+      transfer.offset += progress;
+      transfer.data += progress;
+      transfer.bytes -= progress;
+      left.push_back(transfer);
+    }
+    transfers = std::move(left);
+  }
+  return absl::OkStatus();
+}
+
 class PosixWritableFile : public WritableFile {
  public:
-  PosixWritableFile(ScopedFd fd, std::string path, bool wants_alignment, bool is_direct)
-      : fd_(std::move(fd)),
+  PosixWritableFile(BlockIo& io, ScopedFd fd, std::string path, bool wants_alignment,
+                    bool is_direct)
+      : io_(io),
+        fd_(std::move(fd)),
         path_(std::move(path)),
         wants_alignment_(wants_alignment),
         is_direct_(is_direct) {}
@@ -55,20 +96,17 @@ class PosixWritableFile : public WritableFile {
       absl::Status status = CheckAlignment(offset, data.data(), data.size(), path_);
       if (!status.ok()) return status;
     }
-    while (!data.empty()) {
-      const ssize_t written =
-          ::pwrite(fd_.get(), data.data(), std::min<uint64_t>(data.size(), kMaxCallBytes),
-                   static_cast<off_t>(offset));
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return WriteError(errno, data.size());
-      const uint64_t progress = Progress(written, is_direct_);
-      // A short write that makes no progress: the next would say why, but on some
-      // file systems it never does.
-      if (progress == 0) return WriteError(ENOSPC, data.size());
-      offset += progress;
-      data = data.subspan(progress);
-    }
-    return absl::OkStatus();
+    // Only read from.
+    std::byte* memory = const_cast<std::byte*>(data.data());
+    return RunWhole(
+        io_,
+        Cut(Transfer::Kind::kWrite, fd_.get(), offset, memory, data.size(), io_.transfer_bytes()),
+        is_direct_, [](const Transfer& transfer) { return transfer.bytes; },
+        [this](int error, const Transfer& transfer) {
+          // A short write that makes no progress: the next would say why, but on some
+          // file systems it never does.
+          return WriteError(error == 0 ? ENOSPC : error, transfer.bytes);
+        });
   }
 
   absl::Status Truncate(uint64_t size_bytes) override {
@@ -98,6 +136,7 @@ class PosixWritableFile : public WritableFile {
     return PosixError(error, "writing", path_);
   }
 
+  BlockIo& io_;
   ScopedFd fd_;
   const std::string path_;
   const bool wants_alignment_;
@@ -106,9 +145,10 @@ class PosixWritableFile : public WritableFile {
 
 class PosixReadableFile : public ReadableFile {
  public:
-  PosixReadableFile(ScopedFd fd, std::string path, uint64_t size_bytes, bool wants_alignment,
-                    bool is_direct)
-      : fd_(std::move(fd)),
+  PosixReadableFile(BlockIo& io, ScopedFd fd, std::string path, uint64_t size_bytes,
+                    bool wants_alignment, bool is_direct)
+      : io_(io),
+        fd_(std::move(fd)),
         path_(std::move(path)),
         size_bytes_(size_bytes),
         wants_alignment_(wants_alignment),
@@ -122,28 +162,25 @@ class PosixReadableFile : public ReadableFile {
       limit += (kIoAlignmentBytes - limit % kIoAlignmentBytes) % kIoAlignmentBytes;
     }
     if (offset > limit || out.size() > limit - offset) return TooShort(offset, out.size());
-    // What must be there: a last block's end may lie behind the file's.
-    uint64_t left = std::min<uint64_t>(out.size(), size_bytes_ - std::min(offset, size_bytes_));
-    while (left > 0) {
-      const ssize_t got =
-          ::pread(fd_.get(), out.data(), std::min<uint64_t>(out.size(), kMaxCallBytes),
-                  static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return PosixError(errno, "reading", path_);
-      if (static_cast<uint64_t>(got) >= left) return absl::OkStatus();
-      const uint64_t progress = Progress(got, is_direct_);
-      if (progress == 0) return TooShort(offset, left);  // it was cut since it was opened
-      offset += progress;
-      left -= progress;
-      out = out.subspan(progress);
-    }
-    return absl::OkStatus();
+    return RunWhole(
+        io_,
+        Cut(Transfer::Kind::kRead, fd_.get(), offset, out.data(), out.size(), io_.transfer_bytes()),
+        is_direct_, [this](const Transfer& transfer) { return BytesInFile(transfer); },
+        [this](int error, const Transfer& transfer) {
+          if (error != 0) return PosixError(error, "reading", path_);
+          return TooShort(transfer.offset, BytesInFile(transfer));  // cut since it was opened
+        });
   }
 
   uint64_t size_bytes() const override { return size_bytes_; }
   bool is_direct() const override { return is_direct_; }
 
  private:
+  // What must be there: the last block's end may lie behind the file's.
+  uint64_t BytesInFile(const Transfer& transfer) const {
+    return std::min(transfer.bytes, size_bytes_ - std::min(transfer.offset, size_bytes_));
+  }
+
   absl::Status TooShort(uint64_t offset, uint64_t wanted_bytes) const {
     struct stat now {};
     const uint64_t has =
@@ -152,6 +189,7 @@ class PosixReadableFile : public ReadableFile {
                                               " of ", path_, ": it has only ", has, " bytes"));
   }
 
+  BlockIo& io_;
   const ScopedFd fd_;
   const std::string path_;
   const uint64_t size_bytes_;
@@ -213,7 +251,8 @@ absl::StatusOr<uint64_t> FreeBytesOf(int fd, const std::string& path) {
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
-absl::StatusOr<std::unique_ptr<WritableFile>> CreatePosixFile(const PlaceInDirectory& place,
+absl::StatusOr<std::unique_ptr<WritableFile>> CreatePosixFile(const FileIo& io,
+                                                              const PlaceInDirectory& place,
                                                               const std::string& path,
                                                               const CreateOptions& options) {
   ScopedFd fd(OpenAt(place.directory.get(), place.name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
@@ -226,10 +265,12 @@ absl::StatusOr<std::unique_ptr<WritableFile>> CreatePosixFile(const PlaceInDirec
   }
   // Not with O_DIRECT in open(): where that is refused the file exists already.
   const bool is_direct = options.direct && TryDirect(fd.get());
-  return std::make_unique<PosixWritableFile>(std::move(fd), path, options.direct, is_direct);
+  return std::make_unique<PosixWritableFile>(is_direct ? io.direct : io.buffered, std::move(fd),
+                                             path, options.direct, is_direct);
 }
 
-absl::StatusOr<std::unique_ptr<ReadableFile>> OpenPosixFile(const PlaceInDirectory& place,
+absl::StatusOr<std::unique_ptr<ReadableFile>> OpenPosixFile(const FileIo& io,
+                                                            const PlaceInDirectory& place,
                                                             const std::string& path, bool direct) {
   // O_NONBLOCK: opening a pipe must not hang. It means nothing for regular files.
   ScopedFd fd(OpenAt(place.directory.get(), place.name.c_str(), O_RDONLY | O_NONBLOCK));
@@ -241,8 +282,9 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> OpenPosixFile(const PlaceInDirecto
         absl::StrCat("opening ", path, ": it is not a regular file"));
   }
   const bool is_direct = direct && TryDirect(fd.get());
-  return std::make_unique<PosixReadableFile>(
-      std::move(fd), path, static_cast<uint64_t>(info.st_size), direct, is_direct);
+  return std::make_unique<PosixReadableFile>(is_direct ? io.direct : io.buffered, std::move(fd),
+                                             path, static_cast<uint64_t>(info.st_size), direct,
+                                             is_direct);
 }
 
 }  // namespace ckptd

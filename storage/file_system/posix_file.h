@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "storage/file_system/block_io.h"
 #include "storage/file_system/file_system.h"
 #include "storage/file_system/posix_path.h"
 
@@ -19,12 +20,20 @@ absl::Status SyncFd(int fd, const std::string& path);
 // Bytes that an unprivileged user can still write to the file system of `fd`.
 absl::StatusOr<uint64_t> FreeBytesOf(int fd, const std::string& path);
 
+// What moves a file's bytes. Must outlive the files.
+struct FileIo {
+  BlockIo& direct;    // past the page cache
+  BlockIo& buffered;  // through it
+};
+
 // Creates a file at `place`; on failure none is left. `path` is for messages.
-absl::StatusOr<std::unique_ptr<WritableFile>> CreatePosixFile(const PlaceInDirectory& place,
+absl::StatusOr<std::unique_ptr<WritableFile>> CreatePosixFile(const FileIo& io,
+                                                              const PlaceInDirectory& place,
                                                               const std::string& path,
                                                               const CreateOptions& options);
 
-absl::StatusOr<std::unique_ptr<ReadableFile>> OpenPosixFile(const PlaceInDirectory& place,
+absl::StatusOr<std::unique_ptr<ReadableFile>> OpenPosixFile(const FileIo& io,
+                                                            const PlaceInDirectory& place,
                                                             const std::string& path, bool direct);
 
 }  // namespace ckptd

@@ -42,12 +42,12 @@ std::string TemporaryName() {
 }
 
 // Step 2: a durable file of this content under `place`.
-absl::Status WriteDurably(const PlaceInDirectory& place, const std::string& path,
+absl::Status WriteDurably(const FileIo& io, const PlaceInDirectory& place, const std::string& path,
                           std::string_view content, const FileOwner& owner) {
   CreateOptions options;
   options.owner = owner;
   options.reserve_bytes = content.size();
-  absl::StatusOr<std::unique_ptr<WritableFile>> file = CreatePosixFile(place, path, options);
+  absl::StatusOr<std::unique_ptr<WritableFile>> file = CreatePosixFile(io, place, path, options);
   if (!file.ok()) return file.status();
   absl::Status status = (*file)->WriteAt(0, AsBytes(content));
   if (status.ok()) status = (*file)->Sync();
@@ -106,18 +106,28 @@ absl::StatusOr<DirectoryEntry> Describe(int directory, const char* name, const s
 
 class PosixFileSystem : public FileSystem {
  public:
+  PosixFileSystem(std::unique_ptr<BlockIo> ring, std::vector<Fallback> fallbacks)
+      : system_calls_(MakeSystemCallIo()),
+        ring_(std::move(ring)),
+        fallbacks_(std::move(fallbacks)),
+        io_{ring_ != nullptr ? *ring_ : *system_calls_, *system_calls_} {}
+
+  std::vector<Fallback> fallbacks() const override { return fallbacks_; }
+  bool AddMemory(std::span<std::byte> memory) override { return io_.direct.AddMemory(memory); }
+  void RemoveMemory(std::span<std::byte> memory) override { io_.direct.RemoveMemory(memory); }
+
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                        const CreateOptions& options) override {
     absl::StatusOr<PlaceInDirectory> place = OpenParent(path, "creating");
     if (!place.ok()) return place.status();
-    return CreatePosixFile(*place, path, options);
+    return CreatePosixFile(io_, *place, path, options);
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path,
                                                      bool direct) override {
     absl::StatusOr<PlaceInDirectory> place = OpenParent(path, "opening");
     if (!place.ok()) return place.status();
-    return OpenPosixFile(*place, path, direct);
+    return OpenPosixFile(io_, *place, path, direct);
   }
 
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t limit_bytes) override {
@@ -144,7 +154,7 @@ class PosixFileSystem : public FileSystem {
     const std::string target = std::exchange(place->name, TemporaryName());  // 1
     absl::Cleanup unlink_temporary = [&] { ::unlinkat(directory, place->name.c_str(), 0); };
 
-    absl::Status status = WriteDurably(*place, path, content, owner);  // 2
+    absl::Status status = WriteDurably(io_, *place, path, content, owner);  // 2
     if (!status.ok()) return status;
     int error = 0;  // 3
     if (mode == CommitMode::kFailIfExists) {
@@ -236,11 +246,26 @@ class PosixFileSystem : public FileSystem {
     const int error = flags != 0 && errno == EEXIST ? ENOTEMPTY : errno;
     return PosixError(error, "removing", path);
   }
+
+  const std::unique_ptr<BlockIo> system_calls_;
+  const std::unique_ptr<BlockIo> ring_;  // null: not to be had, or not wanted
+  const std::vector<Fallback> fallbacks_;
+  const FileIo io_;
 };
 
 }  // namespace
 
-std::unique_ptr<FileSystem> MakePosixFileSystem() { return std::make_unique<PosixFileSystem>(); }
+std::unique_ptr<FileSystem> MakePosixFileSystem(const PosixOptions& options) {
+  if (!options.use_io_uring) {
+    return std::make_unique<PosixFileSystem>(nullptr, std::vector<Fallback>());
+  }
+  absl::StatusOr<std::unique_ptr<BlockIo>> ring = MakeRingIo();
+  if (ring.ok()) {
+    return std::make_unique<PosixFileSystem>(*std::move(ring), std::vector<Fallback>());
+  }
+  const Fallback system_calls = {"io_uring", std::string(ring.status().message())};
+  return std::make_unique<PosixFileSystem>(nullptr, std::vector<Fallback>{system_calls});
+}
 
 absl::StatusOr<std::string> CanonicalDirectory(const std::string& path) {
   char* const resolved = ::realpath(path.c_str(), nullptr);

@@ -10,7 +10,13 @@
 
 namespace ckptd {
 
-std::unique_ptr<FileSystem> MakePosixFileSystem();
+struct PosixOptions {
+  // Direct reads and writes through an io_uring, several in flight. Where the kernel
+  // refuses it they are system calls, and the FileSystem's fallbacks() say so.
+  bool use_io_uring = true;
+};
+
+std::unique_ptr<FileSystem> MakePosixFileSystem(const PosixOptions& options = {});
 
 // The directory's absolute path without symbolic links, "." and "..": what a
 // configured path becomes before it is given to a FileSystem. NOT_FOUND if there

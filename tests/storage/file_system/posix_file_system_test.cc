@@ -58,8 +58,13 @@ std::vector<std::string> Places() {
   return places;
 }
 
+// With io_uring and without.
+std::unique_ptr<FileSystem> MakeEither() {
+  return MakePosixFileSystem({.use_io_uring = GENERATE(true, false)});
+}
+
 TEST_CASE("what is written with or without direct I/O is read back with or without it") {
-  const auto files = MakePosixFileSystem();
+  const auto files = MakeEither();
   for (const std::string& place : Places()) {
     for (const bool direct : {false, true}) {
       TemporaryDirectory directory(place);
@@ -90,7 +95,7 @@ TEST_CASE("what is written with or without direct I/O is read back with or witho
 
 TEST_CASE("a read behind the end of a file says how much it has") {
   TemporaryDirectory directory;
-  const auto files = MakePosixFileSystem();
+  const auto files = MakeEither();
   REQUIRE(files->Commit(directory / "a", "hello", CommitMode::kReplace, Self()).ok());
   Blocks blocks(2);
   auto buffered = files->Open(directory / "a", false);
@@ -106,7 +111,7 @@ TEST_CASE("a read behind the end of a file says how much it has") {
 
 TEST_CASE("a file that was cut after it was opened is an error, not zeros") {
   TemporaryDirectory directory;
-  const auto files = MakePosixFileSystem();
+  const auto files = MakeEither();
   REQUIRE(files->Commit(directory / "a", "hello", CommitMode::kReplace, Self()).ok());
   auto file = files->Open(directory / "a", false);
   std::filesystem::resize_file(directory / "a", 3);
@@ -115,7 +120,7 @@ TEST_CASE("a file that was cut after it was opened is an error, not zeros") {
 }
 
 TEST_CASE("direct I/O that is not aligned is refused, on every file system") {
-  const auto files = MakePosixFileSystem();
+  const auto files = MakeEither();
   for (const std::string& place : Places()) {
     TemporaryDirectory directory(place);
     auto file = files->Create(directory / "data", Options(true));
