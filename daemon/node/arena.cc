@@ -64,8 +64,8 @@ void ArenaTicket::Expect(uint64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options,
-                                                     const Clock& clock, Alarms& alarms,
-                                                     NodeProbe& probe) {
+                                                     FileSystem& file_system, const Clock& clock,
+                                                     Alarms& alarms, NodeProbe& probe) {
   const uint64_t slab_bytes = RoundDown(options.slab_bytes, kExtentAlignmentBytes);
   if (slab_bytes == 0 || options.arena_bytes < slab_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("an arena of ", options.arena_bytes,
@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options
     sizes.push_back(std::min(left, slab_bytes));
     left -= sizes.back();
   }
-  std::unique_ptr<Arena> arena(new Arena(options, std::move(sizes), clock, alarms, probe));
+  std::unique_ptr<Arena> arena(
+      new Arena(options, std::move(sizes), file_system, clock, alarms, probe));
   if (absl::Status status = arena->MakeSlabs(all); !status.ok()) {
     return absl::Status(
         status.code(),
@@ -88,8 +89,8 @@ absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options
   return arena;
 }
 
-Arena::Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, const Clock& clock,
-             Alarms& alarms, NodeProbe& probe)
+Arena::Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, FileSystem& file_system,
+             const Clock& clock, Alarms& alarms, NodeProbe& probe)
     : slab_bytes_(slab_bytes),
       total_bytes_([&] {
         uint64_t total = 0;
@@ -97,6 +98,7 @@ Arena::Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, cons
         return total;
       }()),
       touch_threads_(options.touch_threads),
+      file_system_(file_system),
       clock_(clock),
       alarms_(alarms),
       probe_(probe),
@@ -298,8 +300,9 @@ absl::Status Arena::MakeSlabs(std::span<const uint32_t> indices) {
       id = next_slab_id_++;
     }
     absl::StatusOr<std::unique_ptr<Slab>> slab =
-        Slab::Create(id, slab_bytes_[index], touch_threads_);
+        Slab::Create(id, slab_bytes_[index], touch_threads_, file_system_);
     if (!slab.ok()) return slab.status();
+    if (!(*slab)->is_known_to_storage()) probe_.FallbackInUse("registered_memory");
     absl::MutexLock lock(&mutex_);
     slabs_[index] = *std::move(slab);
   }

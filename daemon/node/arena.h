@@ -104,8 +104,8 @@ struct ArenaOptions {
 class Arena {
  public:
   static absl::StatusOr<std::unique_ptr<Arena>> Create(const ArenaOptions& options,
-                                                       const Clock& clock, Alarms& alarms,
-                                                       NodeProbe& probe);
+                                                       FileSystem& file_system, const Clock& clock,
+                                                       Alarms& alarms, NodeProbe& probe);
   // As Stop().
   ~Arena();
   // Answers everyone who waits with UNAVAILABLE. Idempotent.
@@ -143,8 +143,8 @@ class Arena {
     bool expired = false;
   };
 
-  Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, const Clock& clock,
-        Alarms& alarms, NodeProbe& probe);
+  Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, FileSystem& file_system,
+        const Clock& clock, Alarms& alarms, NodeProbe& probe);
 
   void Release(TicketId ticket, std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
   void Quarantine(std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -162,6 +162,7 @@ class Arena {
   const std::vector<uint64_t> slab_bytes_;
   const uint64_t total_bytes_;
   const int touch_threads_;
+  FileSystem& file_system_;
   const Clock& clock_;
   Alarms& alarms_;
   NodeProbe& probe_;

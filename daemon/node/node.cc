@@ -102,15 +102,21 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(NodeOptions options,
   if (absl::Status status = Complete(options); !status.ok()) return status;
   auto parts = std::make_unique<Parts>(std::move(options), environment);
   const NodeOptions& final_options = parts->options;
+  for (const Fallback& fallback : environment.file_system.fallbacks()) {
+    environment.probe.FallbackInUse(fallback.what);
+    environment.probe.Warning(
+        absl::StrCat("storage goes without ", fallback.what, ", more slowly: ", fallback.why));
+  }
   absl::StatusOr<std::unique_ptr<Arena>> arena =
       Arena::Create({.arena_bytes = final_options.arena_bytes,
                      .slab_bytes = final_options.slab_bytes,
                      .touch_threads = final_options.touch_threads},
-                    environment.clock, parts->alarms, environment.probe);
+                    environment.file_system, environment.clock, parts->alarms, environment.probe);
   if (!arena.ok()) return arena.status();
   parts->arena = *std::move(arena);
-  parts->persister = std::make_unique<Persister>(
-      environment.file_system, final_options.persist_threads, final_options.direct_io);
+  parts->persister =
+      std::make_unique<Persister>(environment.file_system, environment.probe,
+                                  final_options.persist_threads, final_options.direct_io);
   parts->worlds = std::make_unique<Worlds>(
       final_options, environment.clock, parts->alarms, environment.coordinator, parts->scope,
       parts->sessions,

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/admission.h"
+#include "daemon/node/persist_blocks.h"
 #include "daemon/node/sha256.h"
 #include "proto/rpc/status.h"
 #include "storage/format/checkpoint_path.h"
@@ -14,7 +15,9 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kBlockBytes = uint64_t{32} << 20;
+// Two transfers of the io_uring. The threads' blocks together keep the device busy while
+// some of the threads compute checksums.
+constexpr uint64_t kBlockBytes = uint64_t{8} << 20;
 constexpr size_t kFileQueueLimit = 1 << 16;
 
 std::span<const std::byte> AsBytes(const std::string& text) {
@@ -35,10 +38,13 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
 
   void Begin() {
     absl::Status status = Abandoned();
-    if (status.ok()) status = ComputeChecksums();
+    if (status.ok()) status = CheckContents();
     if (status.ok()) status = CreateFile();
     if (!status.ok()) return End(status);
-    ListBlocks();
+    file_.image->Write(0, file_.layout->header());
+    chunks_ = ListChunks(*file_.layout);
+    chunk_sums_.resize(chunks_.size());
+    blocks_ = ListBlocks(file_.image->parts(), file_.layout->file_bytes(), kBlockBytes, chunks_);
     const size_t workers =
         std::max<size_t>(1, std::min<size_t>(persister_.threads_, blocks_.size()));
     running_ = static_cast<int>(workers);
@@ -61,35 +67,9 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
   }
 
  private:
-  struct Block {
-    uint64_t offset;
-    std::span<const std::byte> bytes;
-  };
-
   absl::Status Abandoned() const {
     if (!file_.progress->abandoned.load()) return absl::OkStatus();
     return absl::AbortedError("the attempt was given up");
-  }
-
-  absl::Status ComputeChecksums() {
-    file_.image->Write(0, file_.layout->header());
-    v1::DataFile& file = result_.file;
-    file.set_path(absl::StrCat(StepFolder(file_.step), "/", file_.file_name));
-    file.set_size_bytes(file_.layout->file_bytes());
-    file.set_header_bytes(file_.layout->header_bytes());
-    file.set_header_crc32c(Crc32c(AsBytes(file_.layout->header())));
-    for (size_t i = 0; i < file_.layout->pieces(); ++i) {
-      v1::Piece& piece = result_.pieces.emplace_back();
-      piece.set_file_offset(file_.layout->piece_offset(i));
-      piece.set_size_bytes(file_.layout->piece_bytes(i));
-      piece.set_encoding(v1::ENCODING_RAW);
-      ChunkChecksums checksums;
-      file_.image->ForEachRun(piece.file_offset(), piece.size_bytes(),
-                              [&](std::span<const std::byte> run) { checksums.Add(run); });
-      const std::vector<uint32_t> sums = checksums.Finish();
-      piece.mutable_chunk_crc32c()->Add(sums.begin(), sums.end());
-    }
-    return CheckContents();
   }
 
   absl::Status CheckContents() const {
@@ -118,6 +98,9 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
                 .direct = persister_.direct_io_});
     if (!created.ok()) return WithSpace(created.status());
     writable_ = *std::move(created);
+    if (persister_.direct_io_ && !writable_->is_direct()) {
+      persister_.probe_.FallbackInUse("direct_io");
+    }
     return absl::OkStatus();
   }
 
@@ -131,22 +114,22 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
         " is free: free space or remove checkpoints"));
   }
 
-  void ListBlocks() {
-    uint64_t left = RoundUp(file_.layout->file_bytes(), kIoAlignmentBytes);
-    for (const ArenaPart& part : file_.image->parts()) {
-      for (uint64_t at = 0; at < part.bytes.size() && left > 0;) {
-        const uint64_t length = std::min({kBlockBytes, part.bytes.size() - at, left});
-        blocks_.push_back({part.image_offset + at, part.bytes.subspan(at, length)});
-        at += length;
-        left -= length;
-      }
+  void ComputeChecksums(const ImageBlock& block) {
+    for (size_t i = block.first_chunk; i < block.end_chunk; ++i) {
+      uint32_t sum = 0;
+      file_.image->ForEachRun(chunks_[i].offset, chunks_[i].bytes,
+                              [&](std::span<const std::byte> run) { sum = Crc32c(run, sum); });
+      chunk_sums_[i] = sum;
     }
   }
 
   void WriteBlocks() {
     for (size_t i; !failed_.load() && (i = next_block_++) < blocks_.size();) {
       absl::Status status = Abandoned();
-      if (status.ok()) status = writable_->WriteAt(blocks_[i].offset, blocks_[i].bytes);
+      if (status.ok()) {
+        ComputeChecksums(blocks_[i]);
+        status = writable_->WriteAt(blocks_[i].offset, blocks_[i].bytes);
+      }
       if (status.ok()) {
         file_.progress->written_bytes += blocks_[i].bytes.size();
       } else {
@@ -170,7 +153,26 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
     writable_.reset();
     if (status.ok()) status = persister_.file_system_.SyncDirectory(folder_);
     created_ = true;
+    if (status.ok()) Describe();
     End(WithSpace(status));
+  }
+
+  void Describe() {
+    v1::DataFile& file = result_.file;
+    file.set_path(absl::StrCat(StepFolder(file_.step), "/", file_.file_name));
+    file.set_size_bytes(file_.layout->file_bytes());
+    file.set_header_bytes(file_.layout->header_bytes());
+    file.set_header_crc32c(Crc32c(AsBytes(file_.layout->header())));
+    auto sum = chunk_sums_.begin();
+    for (size_t i = 0; i < file_.layout->pieces(); ++i) {
+      v1::Piece& piece = result_.pieces.emplace_back();
+      piece.set_file_offset(file_.layout->piece_offset(i));
+      piece.set_size_bytes(file_.layout->piece_bytes(i));
+      piece.set_encoding(v1::ENCODING_RAW);
+      const auto end = sum + static_cast<ptrdiff_t>(ChunkCount(piece.size_bytes()));
+      piece.mutable_chunk_crc32c()->Add(sum, end);
+      sum = end;
+    }
   }
 
   absl::Status CleanUp(const absl::Status& why) {
@@ -193,7 +195,9 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
   PersistedFile result_;
   std::unique_ptr<WritableFile> writable_;
   bool created_ = false;
-  std::vector<Block> blocks_;
+  std::vector<ImageChunk> chunks_;
+  std::vector<uint32_t> chunk_sums_;  // of chunks_; each written by one thread
+  std::vector<ImageBlock> blocks_;
   std::atomic<size_t> next_block_{0};
   std::atomic<int> running_{0};
   std::atomic<bool> failed_{false};
@@ -201,8 +205,9 @@ class Persister::FileWriter : public std::enable_shared_from_this<FileWriter> {
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 
-Persister::Persister(FileSystem& file_system, int threads, bool direct_io)
+Persister::Persister(FileSystem& file_system, NodeProbe& probe, int threads, bool direct_io)
     : file_system_(file_system),
+      probe_(probe),
       threads_(threads),
       direct_io_(direct_io),
       executor_("ckptd-persist", threads, kFileQueueLimit) {}

@@ -1,9 +1,11 @@
 // Writes data files from the arena to storage.
 //
 // One file, in this order:
-//   1. checksums of every chunk, on the arena; small contents against their SHA-256;
+//   1. small contents are compared with their SHA-256;
 //   2. the step's folder, a new file with its space set aside;
-//   3. aligned blocks, several at a time; the true size; fsync; close; fsync of the folder.
+//   3. aligned blocks, several at a time, the checksums of each one's chunks computed on the
+//      arena just before it is written;
+//   4. the true size; fsync; close; fsync of the folder.
 // A step that fails ends the file: it is removed and never synced again.
 #ifndef CKPTD_DAEMON_NODE_PERSIST_H_
 #define CKPTD_DAEMON_NODE_PERSIST_H_
@@ -19,6 +21,7 @@
 #include "ckptd/v1/manifest.pb.h"
 #include "daemon/node/arena.h"
 #include "daemon/node/image_layout.h"
+#include "daemon/node/probe.h"
 #include "daemon/runtime/done.h"
 #include "daemon/runtime/executor.h"
 #include "storage/file_system/file_system.h"
@@ -59,7 +62,7 @@ struct PersistedFile {
 // Thread-safe.
 class Persister {
  public:
-  Persister(FileSystem& file_system, int threads, bool direct_io);
+  Persister(FileSystem& file_system, NodeProbe& probe, int threads, bool direct_io);
   // As Stop().
   ~Persister();
 
@@ -83,6 +86,7 @@ class Persister {
   void Start(std::shared_ptr<FileWriter> writer);
 
   FileSystem& file_system_;
+  NodeProbe& probe_;
   const int threads_;
   const bool direct_io_;
   mutable absl::Mutex mutex_;

@@ -61,7 +61,8 @@ int TouchAll(std::byte* data, uint64_t bytes, int threads) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Slab>> Slab::Create(uint64_t id, uint64_t bytes, int touch_threads) {
+absl::StatusOr<std::unique_ptr<Slab>> Slab::Create(uint64_t id, uint64_t bytes, int touch_threads,
+                                                   FileSystem& file_system) {
   UniqueFd descriptor(memfd_create("ckptd-slab", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return SlabError("creating", bytes);
   if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) {
@@ -74,16 +75,18 @@ absl::StatusOr<std::unique_ptr<Slab>> Slab::Create(uint64_t id, uint64_t bytes, 
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (address == MAP_FAILED) return SlabError("mapping", bytes);
   std::unique_ptr<Slab> slab(
-      new Slab(id, std::move(descriptor), static_cast<std::byte*>(address), bytes));
+      new Slab(id, std::move(descriptor), static_cast<std::byte*>(address), bytes, file_system));
   if (madvise(address, bytes, MADV_DONTFORK) != 0) return SlabError("setting DONTFORK on", bytes);
   if (int error = TouchAll(slab->data(), bytes, touch_threads); error != 0) {
     errno = error;
     return SlabError("touching", bytes);
   }
+  slab->is_known_to_storage_ = file_system.AddMemory({slab->data_, bytes});
   return slab;
 }
 
 Slab::~Slab() {
+  if (is_known_to_storage_) file_system_.RemoveMemory({data_, size_bytes_});
   // Best effort: without it the pages would live as long as the last trainer's mapping.
   (void)fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                   static_cast<off_t>(size_bytes_));

@@ -100,6 +100,9 @@ class FaultInjectingFileSystem : public FileSystem {
   std::vector<FileOperationRecord> records() const ABSL_LOCKS_EXCLUDED(mutex_);
   int CountCalls(FileOperation operation) const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  std::vector<Fallback> fallbacks() const override { return base_.fallbacks(); }
+  bool AddMemory(std::span<std::byte> memory) override { return base_.AddMemory(memory); }
+  void RemoveMemory(std::span<std::byte> memory) override { base_.RemoveMemory(memory); }
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                        const CreateOptions& options) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path, bool direct) override;

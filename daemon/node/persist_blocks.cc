@@ -1,0 +1,44 @@
+#include "daemon/node/persist_blocks.h"
+
+#include <algorithm>
+
+#include "daemon/node/extent_allocator.h"
+#include "storage/file_system/file_system.h"
+
+namespace ckptd {
+
+std::vector<ImageChunk> ListChunks(const DataFileLayout& layout) {
+  std::vector<ImageChunk> chunks;
+  for (size_t i = 0; i < layout.pieces(); ++i) {
+    for (uint64_t at = 0; at < layout.piece_bytes(i); at += kChunkBytes) {
+      chunks.push_back({.offset = layout.piece_offset(i) + at,
+                        .bytes = std::min(kChunkBytes, layout.piece_bytes(i) - at)});
+    }
+  }
+  return chunks;
+}
+
+std::vector<ImageBlock> ListBlocks(std::span<const ArenaPart> parts, uint64_t file_bytes,
+                                   uint64_t block_bytes, std::span<const ImageChunk> chunks) {
+  std::vector<ImageBlock> blocks;
+  uint64_t left = RoundUp(file_bytes, kIoAlignmentBytes);
+  size_t next_chunk = 0;
+  for (const ArenaPart& part : parts) {
+    for (uint64_t at = 0; at < part.bytes.size() && left > 0;) {
+      const uint64_t length = std::min({block_bytes, part.bytes.size() - at, left});
+      ImageBlock& block = blocks.emplace_back();
+      block.offset = part.image_offset + at;
+      block.bytes = part.bytes.subspan(at, length);
+      block.first_chunk = next_chunk;
+      while (next_chunk < chunks.size() && chunks[next_chunk].offset < block.offset + length) {
+        ++next_chunk;
+      }
+      block.end_chunk = next_chunk;
+      at += length;
+      left -= length;
+    }
+  }
+  return blocks;
+}
+
+}  // namespace ckptd

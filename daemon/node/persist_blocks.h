@@ -1,0 +1,47 @@
+// How a file's image is cut for writing: into blocks, which are written side by side,
+// and into the chunks whose checksums are computed just before. Pure.
+#ifndef CKPTD_DAEMON_NODE_PERSIST_BLOCKS_H_
+#define CKPTD_DAEMON_NODE_PERSIST_BLOCKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/node/arena.h"
+#include "storage/format/checksum.h"
+#include "storage/format/data_file.h"
+
+namespace ckptd {
+
+// A part of a piece that has a checksum of its own; kChunkBytes, a piece's last one less.
+struct ImageChunk {
+  uint64_t offset = 0;  // in the image
+  uint64_t bytes = 0;
+};
+
+// How many a piece has.
+inline uint64_t ChunkCount(uint64_t piece_bytes) {
+  return (piece_bytes + kChunkBytes - 1) / kChunkBytes;
+}
+
+// By piece, then ascending.
+std::vector<ImageChunk> ListChunks(const DataFileLayout& layout);
+
+// A contiguous run of memory to be written, with the chunks that begin in it (they may end
+// in the next one): chunks[first_chunk, end_chunk).
+struct ImageBlock {
+  uint64_t offset = 0;  // in the image
+  std::span<std::byte> bytes;
+  size_t first_chunk = 0;
+  size_t end_chunk = 0;
+};
+
+// Blocks of at most `block_bytes` (a multiple of 4 KiB), ascending, that cover the image
+// from its beginning to file_bytes rounded up to 4 KiB. `chunks` must ascend by offset.
+std::vector<ImageBlock> ListBlocks(std::span<const ArenaPart> parts, uint64_t file_bytes,
+                                   uint64_t block_bytes, std::span<const ImageChunk> chunks);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_PERSIST_BLOCKS_H_

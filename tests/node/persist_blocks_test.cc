@@ -1,0 +1,67 @@
+#include "daemon/node/persist_blocks.h"
+
+#include "tests/catch.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+// An image in parts of so many pages; the bytes are never touched.
+std::vector<ArenaPart> Parts(const std::vector<uint64_t>& pages) {
+  std::vector<ArenaPart> parts;
+  uint64_t offset = 0;
+  for (uint64_t count : pages) {
+    auto* const address = reinterpret_cast<std::byte*>(uint64_t{1} << 40) + 7 * offset;
+    parts.push_back({.image_offset = offset, .bytes = {address, count * kPage}});
+    offset += count * kPage;
+  }
+  return parts;
+}
+
+std::vector<ImageChunk> Chunks(const std::vector<uint64_t>& offsets) {
+  std::vector<ImageChunk> chunks;
+  for (uint64_t offset : offsets) chunks.push_back({.offset = offset, .bytes = 1});
+  return chunks;
+}
+
+TEST_CASE("blocks cover the file's pages once, and each chunk belongs to the block it begins in") {
+  const std::vector<ArenaPart> parts = Parts({1, 5, 2, 9});
+  const std::vector<ImageChunk> chunks =
+      Chunks({1, kPage - 1, kPage, 3 * kPage, 3 * kPage + 1, 6 * kPage, 15 * kPage});
+  const uint64_t file_bytes = GENERATE(1, kPage, 6 * kPage + 1, 16 * kPage, 17 * kPage);
+  const uint64_t block_bytes = GENERATE(1, 2, 3, 100) * kPage;
+  const std::vector<ImageBlock> blocks = ListBlocks(parts, file_bytes, block_bytes, chunks);
+  uint64_t covered = 0;
+  size_t chunk = 0;
+  for (const ImageBlock& block : blocks) {
+    CHECK(block.offset == covered);
+    CHECK(!block.bytes.empty());
+    CHECK(block.bytes.size() <= block_bytes);
+    CHECK(block.first_chunk == chunk);
+    for (; chunk < block.end_chunk; ++chunk) {
+      CHECK(chunks[chunk].offset >= block.offset);
+      CHECK(chunks[chunk].offset < block.offset + block.bytes.size());
+    }
+    covered += block.bytes.size();
+    for (const ArenaPart& part : parts) {
+      if (block.offset < part.image_offset) continue;
+      const uint64_t within = block.offset - part.image_offset;
+      if (within >= part.bytes.size()) continue;
+      CHECK(block.bytes.data() == part.bytes.data() + within);
+      CHECK(within + block.bytes.size() <= part.bytes.size());
+    }
+  }
+  CHECK(covered == (file_bytes + kPage - 1) / kPage * kPage);
+  CHECK((chunk == chunks.size() || chunks[chunk].offset >= covered));
+}
+
+TEST_CASE("a piece's chunks restart at its beginning and its last one is what is left") {
+  CHECK(ChunkCount(0) == 0);
+  CHECK(ChunkCount(1) == 1);
+  CHECK(ChunkCount(kChunkBytes) == 1);
+  CHECK(ChunkCount(kChunkBytes + 1) == 2);
+}
+
+}  // namespace
+}  // namespace ckptd
