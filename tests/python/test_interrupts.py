@@ -40,9 +40,16 @@ def signal_during(name, number=signal.SIGINT):
             send()
         return function(*arguments)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_binding.library, name, call)
-        yield
+    # A test run that was started in the background has SIGINT ignored.
+    before = signal.getsignal(number)
+    if before == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_binding.library, name, call)
+            yield
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_join_that_waits_for_another_rank_can_be_interrupted(daemon, job):
