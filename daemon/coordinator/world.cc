@@ -63,6 +63,7 @@ absl::StatusOr<WorldTable::Outcome> WorldTable::Join(CallId call,
     forming.members[member.rank()] = {member.process_nonce(), request.node(), call};
     forming.gave_up.erase(member.rank());
   }
+  forming.held_epoch = std::max(forming.held_epoch, request.newest_epoch());
   for (const v1::UnfinishedAttempt& held : request.unfinished()) {
     forming.held_epoch = std::max(forming.held_epoch, held.attempt().epoch());
   }

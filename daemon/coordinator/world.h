@@ -96,7 +96,7 @@ class WorldTable {
     std::map<uint32_t, FormingMember> members;  // by rank
     std::map<CallId, bool> calls;
     std::set<uint32_t> gave_up;  // ranks that joined, and whose join has reached its deadline
-    uint64_t held_epoch = 0;     // the newest of which a joining node holds an attempt
+    uint64_t held_epoch = 0;     // the newest that a joining node knows of
   };
 
   absl::Status CheckSameNode(const v1::JoinWorldRequest& request) const;

@@ -134,6 +134,9 @@ void Worlds::Send(const GroupKey& key, Group& group, Later& later) {
   request.mutable_owner()->set_user_id(session.user_id);
   request.mutable_owner()->set_group_id(session.group_id);
   request.set_reader(first.reader());
+  if (auto job = jobs_.find(first.job()); job != jobs_.end()) {
+    request.set_newest_epoch(job->second.newest_epoch);
+  }
   double timeout_seconds = kLongestTimeoutSeconds;
   for (Joiner& joiner : *call) {
     alarms_.Cancel(joiner.alarm);

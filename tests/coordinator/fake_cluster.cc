@@ -136,6 +136,7 @@ Answer<v1::JoinWorldResponse> FakeNode::Join(uint32_t world_size, const std::str
     member->set_process_nonce(nonce + std::to_string(rank));
   }
   request.mutable_unfinished()->Add(unfinished.begin(), unfinished.end());
+  request.set_newest_epoch(newest_epoch);
   request.set_timeout_seconds(timeout_seconds);
   Answer<v1::JoinWorldResponse> answer;
   cluster_.coordinator().JoinWorld(request, answer.done());

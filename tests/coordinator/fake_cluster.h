@@ -123,6 +123,7 @@ class FakeNode {
   std::map<uint32_t, v1::Layout> layouts;            // by rank
   std::map<std::string, std::string> value_of_rank;  // "name/rank" -> content; else "same"
   std::vector<v1::UnfinishedAttempt> unfinished;
+  uint64_t newest_epoch = 0;
   std::string nonce = "first";
   uint64_t epoch = 1;
   uint64_t save_number = 1;

@@ -89,6 +89,16 @@ TEST_CASE("without the catalog the epoch passes that of an attempt that only a n
   CHECK(nodes.a.Stage(40).status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_CASE("without the catalog the epoch passes that of idle trainers whom only a node knows") {
+  TwoNodes nodes;
+  nodes.Join();
+  nodes.cluster.LoseCatalog();
+  nodes.a.nonce = nodes.b.nonce = "second";
+  nodes.b.newest_epoch = 1;
+  nodes.Join("run2");
+  CHECK(nodes.a.epoch == 2);
+}
+
 TEST_CASE("a damaged manifest is told of, its files are kept, and once mended it is back") {
   TwoNodes nodes;
   nodes.Join();

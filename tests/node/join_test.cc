@@ -74,6 +74,17 @@ TEST_CASE("a newer run refuses those who wait to join the older one, naming both
   CHECK(newer.Get()->epoch() == 2);
 }
 
+TEST_CASE("whoever joins brings the epoch that the node's trainers hold: no other may get it") {
+  NodeFixture fixture;
+  fixture.coordinator.SetEpoch(7);
+  Rank idle(fixture, 0), next(fixture, 0);
+  REQUIRE(idle.Join("gpt", 1).Get().ok());
+  CHECK(fixture.coordinator.newest_epoch() == 0);
+  fixture.coordinator.SetEpoch(8);
+  REQUIRE(next.Join("gpt", 1).Get().ok());
+  CHECK(fixture.coordinator.newest_epoch() == 7);
+}
+
 TEST_CASE("invariant 6: a node that stops answers those who wait for others to join") {
   NodeFixture fixture;
   Rank first(fixture, 0);

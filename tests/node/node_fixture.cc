@@ -32,6 +32,7 @@ void FakeCoordinator::JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorld
       return std::move(done)(absl::PermissionDeniedError("the job is another user's"));
     }
     response.set_epoch(request.reader() ? 0 : epoch_);
+    newest_epoch_ = request.newest_epoch();
   }
   // All are of this node.
   for (uint32_t rank = 0; rank < request.world_size() && !request.reader(); ++rank) {
@@ -162,6 +163,11 @@ std::vector<v1::CommitSaveRequest> FakeCoordinator::commits() const {
 void FakeCoordinator::SetEpoch(uint64_t epoch) {
   absl::MutexLock lock(&mutex_);
   epoch_ = epoch;
+}
+
+uint64_t FakeCoordinator::newest_epoch() const {
+  absl::MutexLock lock(&mutex_);
+  return newest_epoch_;
 }
 void FakeCoordinator::HoldStaged() {
   absl::MutexLock lock(&mutex_);

@@ -61,6 +61,8 @@ class FakeCoordinator : public CoordinatorClient {
   std::vector<v1::CommitSaveRequest> commits() const;
   // Of the worlds that join from here on.
   void SetEpoch(uint64_t epoch);
+  // The last JoinWorld's newest_epoch.
+  uint64_t newest_epoch() const;
   // ReportStaged is answered by FinishStaged only, which waits for it.
   void HoldStaged();
   void FinishStaged(const absl::Status& answer);
@@ -73,9 +75,10 @@ class FakeCoordinator : public CoordinatorClient {
  private:
   mutable absl::Mutex mutex_;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint32_t, v1::Layout> layouts_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, uint32_t>, v1::Layout> layouts_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CommitSaveRequest> commits_ ABSL_GUARDED_BY(mutex_);
   uint64_t epoch_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t newest_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint32_t> owners_ ABSL_GUARDED_BY(mutex_);
   bool holds_staged_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Done<v1::ReportStagedResponse>> held_staged_ ABSL_GUARDED_BY(mutex_);
