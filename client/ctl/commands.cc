@@ -22,9 +22,11 @@ absl::StatusOr<ExitCode> List(const CommandLine& line, const CommandContext& con
   return ExitCode::kOk;
 }
 
-absl::StatusOr<v1::ShowCheckpointResponse> Find(const CommandLine& line, AdminConnection& daemon) {
+absl::StatusOr<v1::ShowCheckpointResponse> Find(const CommandLine& line, AdminConnection& daemon,
+                                                bool with_manifest) {
   v1::ShowCheckpointRequest request;
   request.set_job(line.job);
+  request.set_without_manifest(!with_manifest);
   if (line.step.has_value()) {
     request.mutable_selector()->set_step(*line.step);
   } else {
@@ -35,7 +37,7 @@ absl::StatusOr<v1::ShowCheckpointResponse> Find(const CommandLine& line, AdminCo
 
 absl::StatusOr<ExitCode> Show(const CommandLine& line, const CommandContext& context,
                               AdminConnection& daemon) {
-  absl::StatusOr<v1::ShowCheckpointResponse> answer = Find(line, daemon);
+  absl::StatusOr<v1::ShowCheckpointResponse> answer = Find(line, daemon, /*with_manifest=*/true);
   if (!answer.ok()) return answer.status();
   v1::Manifest manifest;
   if (!manifest.ParseFromString(answer->manifest())) {
@@ -46,9 +48,9 @@ absl::StatusOr<ExitCode> Show(const CommandLine& line, const CommandContext& con
 }
 
 absl::StatusOr<ExitCode> Verify(const CommandLine& line, const CommandContext& context,
-                                const std::string& folder) {
-  absl::StatusOr<VerifyReport> report =
-      VerifyCheckpoint(context.file_system, folder, {.progress = context.progress});
+                                const std::string& folder, bool is_committed) {
+  absl::StatusOr<VerifyReport> report = VerifyCheckpoint(
+      context.file_system, folder, {.is_committed = is_committed, .progress = context.progress});
   if (!report.ok()) return report.status();
   context.print(line.json ? VerifyJson(*report) : VerifyText(*report));
   return report->ok() ? ExitCode::kOk : ExitCode::kDamaged;
@@ -57,15 +59,17 @@ absl::StatusOr<ExitCode> Verify(const CommandLine& line, const CommandContext& c
 absl::StatusOr<ExitCode> VerifyFolder(const CommandLine& line, const CommandContext& context) {
   absl::StatusOr<std::string> folder = CanonicalDirectory(line.folder);
   if (!folder.ok()) return folder.status();
-  return Verify(line, context, *folder);
+  return Verify(line, context, *folder, /*is_committed=*/false);
 }
 
 absl::StatusOr<ExitCode> VerifyCommitted(const CommandLine& line, const CommandContext& context,
                                          AdminConnection& daemon) {
-  absl::StatusOr<v1::ShowCheckpointResponse> answer = Find(line, daemon);
+  // What is wrong with the manifest is for Verify to find.
+  absl::StatusOr<v1::ShowCheckpointResponse> answer = Find(line, daemon, /*with_manifest=*/false);
   if (!answer.ok()) return answer.status();
   return Verify(line, context,
-                absl::StrCat(answer->job_folder(), "/", StepFolder(answer->summary().step())));
+                absl::StrCat(answer->job_folder(), "/", StepFolder(answer->summary().step())),
+                /*is_committed=*/true);
 }
 
 absl::StatusOr<ExitCode> Remove(const CommandLine& line, const CommandContext& context,

@@ -227,6 +227,16 @@ void Verifier::SortProblems() {
             [&](const Problem& a, const Problem& b) { return key(a) < key(b); });
 }
 
+VerifyReport ManifestReport(const std::string& folder, const std::string& path,
+                            std::string message) {
+  const size_t job_folder_bytes = folder.rfind('/') + 1;
+  VerifyReport report{.folder = folder};
+  report.problems.push_back({.kind = ProblemKind::kManifest,
+                             .file = path.substr(job_folder_bytes),
+                             .message = std::move(message)});
+  return report;
+}
+
 }  // namespace
 
 std::string ProblemKindName(ProblemKind kind) {
@@ -254,16 +264,12 @@ absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& file_system, const std
   const std::string path =
       absl::StrCat(folder, "/", absl::string_view(kManifestName.data(), kManifestName.size()));
   absl::StatusOr<std::string> bytes = file_system.ReadWhole(path, kMaxManifestBytes);
+  if (absl::IsNotFound(bytes.status()) && options.is_committed) {
+    return ManifestReport(folder, path, absl::StrCat(path, ": the manifest is gone"));
+  }
   if (!bytes.ok()) return bytes.status();
   absl::StatusOr<v1::Manifest> manifest = DecodeManifest(*bytes, path);
-  if (!manifest.ok()) {
-    const size_t job_folder_bytes = folder.rfind('/') + 1;
-    VerifyReport report{.folder = folder};
-    report.problems.push_back({.kind = ProblemKind::kManifest,
-                               .file = path.substr(job_folder_bytes),
-                               .message = std::string(manifest.status().message())});
-    return report;
-  }
+  if (!manifest.ok()) return ManifestReport(folder, path, std::string(manifest.status().message()));
   return Verifier(file_system, options, folder).Run(*manifest);
 }
 

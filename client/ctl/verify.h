@@ -47,12 +47,14 @@ struct VerifyReport {
 
 struct VerifyOptions {
   int threads = 2;
+  // The catalog knows this checkpoint: a missing manifest is damage.
+  bool is_committed = false;
   // Called from any of the threads, one at a time, as reading goes on.
   std::function<void(uint64_t bytes_done, uint64_t bytes_total)> progress;
 };
 
 // `folder`: <store>/<job>/step-<step>, absolute, without links. NOT_FOUND if there is
-// no manifest; damage is no error but a problem in the report.
+// no manifest and none is expected; damage is no error but a problem in the report.
 absl::StatusOr<VerifyReport> VerifyCheckpoint(FileSystem& file_system, const std::string& folder,
                                               const VerifyOptions& options);
 

@@ -57,6 +57,10 @@ void Coordinator::Impl::ShowCheckpoint(const v1::AuthorizedShowCheckpoint& reque
   v1::ShowCheckpointResponse response;
   *response.mutable_summary() = SummaryOf(*job, record);
   response.set_job_folder(FolderOf(record));
+  if (request.request().without_manifest()) {
+    return deferred.Answer(std::move(done),
+                           absl::StatusOr<v1::ShowCheckpointResponse>(std::move(response)));
+  }
   auto shared_done = std::make_shared<Done<v1::ShowCheckpointResponse>>(std::move(done));
   status =
       planner_.Submit([this, shared_done, response = std::move(response), step = *step]() mutable {

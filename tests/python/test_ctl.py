@@ -133,7 +133,7 @@ def test_verify_reads_every_byte_of_every_checkpoint(saved):
         assert "ok; " in text(saved, "verify", job, step)
 
 
-def test_verify_finds_a_flipped_byte_in_a_data_file_and_in_a_manifest(saved):
+def test_verify_finds_a_flipped_byte_and_a_missing_manifest(saved):
     job = new_name("job")
     with connect(saved) as client:
         for step in (1, 2):
@@ -142,14 +142,19 @@ def test_verify_finds_a_flipped_byte_in_a_data_file_and_in_a_manifest(saved):
     flip(data, data.stat().st_size // 2)
     (problem,) = parsed(saved, "verify", job, 1, status=DAMAGED)["problems"]
     assert problem["kind"] == "chunk_checksum" and problem["file"] == f"step-1/{data.name}"
-    assert problem["tensor"] == "model.embed.weight" and problem["chunk"] == 0
+    # In the middle of 1.5 MiB, in chunks of 256 KiB.
+    assert problem["tensor"] == "model.embed.weight" and problem["chunk"] == 2
     assert data.name in text(saved, "verify", job, 1, status=DAMAGED)
 
     manifest = saved.store / job / "step-2/manifest.pb"
     flip(manifest, manifest.stat().st_size // 2)
-    assert str(manifest) in refused(saved, "verify", job, 2, status=DAMAGED)
-    (problem,) = parsed(saved, "verify", "--folder", manifest.parent, status=DAMAGED)["problems"]
-    assert (problem["kind"], problem["file"]) == ("manifest", "step-2/manifest.pb")
+    for named in [(job, 2), ("--folder", manifest.parent)]:
+        (problem,) = parsed(saved, "verify", *named, status=DAMAGED)["problems"]
+        assert (problem["kind"], problem["file"]) == ("manifest", "step-2/manifest.pb")
+        assert str(manifest) in text(saved, "verify", *named, status=DAMAGED)
+    manifest.unlink()
+    (problem,) = parsed(saved, "verify", job, 2, status=DAMAGED)["problems"]
+    assert problem["kind"] == "manifest" and "is gone" in problem["message"]
 
 
 # ---- rm ----
