@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 
 #include <map>
 #include <thread>
@@ -20,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "storage/file_system/block_io.h"
 
 namespace ckptd {
@@ -27,6 +28,8 @@ namespace {
 
 // In flight, of all callers together; more than any device asks for.
 constexpr unsigned kDepth = 128;
+// How often, a millisecond apart, the kernel may have no memory for one more request.
+constexpr int kMostSubmissions = 10'000;
 constexpr uint64_t kTransferBytes = uint64_t{4} << 20;
 // The kernel's limits: bytes of one registered region, and ours for how many.
 constexpr size_t kLargestRegionBytes = size_t{1} << 30;
@@ -48,7 +51,8 @@ class RingIo : public BlockIo {
       io_uring_sqe* end = TakeEntry();
       io_uring_prep_nop(end);
       io_uring_sqe_set_data(end, nullptr);
-      Submit();
+      while (!Submit()) {
+      }
     }
     thread_.join();
     io_uring_queue_exit(&ring_);
@@ -61,8 +65,8 @@ class RingIo : public BlockIo {
     {
       absl::MutexLock lock(&mutex_);
       for (Transfer& transfer : transfers) {
-        Prepare(pending.emplace_back(Pending{transfer, left}));
-        Submit();
+        io_uring_sqe* entry = Prepare(pending.emplace_back(Pending{transfer, left}));
+        if (!Submit()) Withdraw(entry, pending.back());
       }
     }
     left.Wait();
@@ -125,7 +129,7 @@ class RingIo : public BlockIo {
     return io_uring_get_sqe(&ring_);  // there is one: Submit emptied the queue
   }
 
-  void Prepare(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  io_uring_sqe* Prepare(Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Transfer& transfer = pending.transfer;
     const Region* region = RegionOf(transfer);
     const bool writes = transfer.kind == Transfer::Kind::kWrite;
@@ -137,6 +141,7 @@ class RingIo : public BlockIo {
                      static_cast<unsigned>(transfer.bytes), transfer.offset);
     if (region != nullptr) entry->buf_index = static_cast<__u16>(region->index);
     io_uring_sqe_set_data(entry, &pending);
+    return entry;
   }
 
   const Region* RegionOf(const Transfer& transfer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -148,11 +153,21 @@ class RingIo : public BlockIo {
   }
 
   // Waits where the kernel is short of memory for requests: those in flight free some.
-  void Submit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    while (io_uring_submit(&ring_) < 0) {
-      const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
-      nanosleep(&pause, nullptr);
+  // False when that did not help kMostSubmissions times.
+  bool Submit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (int tries = 0; tries < kMostSubmissions; ++tries) {
+      if (io_uring_submit(&ring_) >= 0) return true;
+      absl::SleepFor(absl::Milliseconds(1));
     }
+    return false;
+  }
+
+  // The kernel has not seen this entry and never will: a no-op goes in its place.
+  void Withdraw(io_uring_sqe* entry, Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    io_uring_prep_nop(entry);
+    io_uring_sqe_set_data(entry, &withdrawn_);
+    pending.transfer.result = -EAGAIN;
+    pending.left.DecrementCount();
   }
 
   // The ring's thread, until it meets the entry that belongs to nobody.
@@ -160,17 +175,19 @@ class RingIo : public BlockIo {
     for (bool running = true; running;) {
       io_uring_cqe* completion = nullptr;
       if (io_uring_wait_cqe(&ring_, &completion) < 0) continue;  // a signal
-      auto* pending = static_cast<Pending*>(io_uring_cqe_get_data(completion));
+      void* const data = io_uring_cqe_get_data(completion);
       const int result = completion->res;
       io_uring_cqe_seen(&ring_, completion);
       {
         absl::MutexLock lock(&mutex_);
         --in_flight_;
       }
-      if (pending == nullptr) {
+      if (data == &withdrawn_) continue;
+      if (data == nullptr) {
         running = false;
         continue;
       }
+      auto* pending = static_cast<Pending*>(data);
       pending->transfer.result = result;
       pending->left.DecrementCount();
     }
@@ -183,6 +200,7 @@ class RingIo : public BlockIo {
   std::map<const std::byte*, Region> regions_ ABSL_GUARDED_BY(mutex_);
   std::vector<unsigned> free_regions_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
+  char withdrawn_ = 0;  // its address marks what Withdraw left
 };
 
 }  // namespace
