@@ -162,8 +162,9 @@ ckptd_error* ckptd_client_open(const ckptd_client_options* options, ckptd_client
   return Guard([&]() -> absl::Status {
     absl::StatusOr<std::unique_ptr<ckptd::Client>> opened =
         ckptd::Client::Open(ckptd::ToOptions(*options));
-    if (opened.ok()) *client = new ckptd_client{*std::move(opened)};
-    return opened.status();
+    if (!opened.ok()) return opened.status();
+    *client = new ckptd_client{*std::move(opened)};
+    return absl::OkStatus();
   });
 }
 
@@ -187,8 +188,9 @@ ckptd_error* ckptd_layout_create(const ckptd_layout_spec* spec, ckptd_layout** l
   return Guard([&]() -> absl::Status {
     absl::StatusOr<std::shared_ptr<const ckptd::ClientLayout>> created =
         ckptd::ClientLayout::Create(ckptd::ToLayout(*spec));
-    if (created.ok()) *layout = new ckptd_layout{*std::move(created)};
-    return created.status();
+    if (!created.ok()) return created.status();
+    *layout = new ckptd_layout{*std::move(created)};
+    return absl::OkStatus();
   });
 }
 
@@ -199,8 +201,9 @@ ckptd_error* ckptd_save_start(ckptd_client* client, const ckptd_save_request* re
   return Guard([&]() -> absl::Status {
     absl::StatusOr<std::shared_ptr<ckptd::SaveHandle>> started =
         client->client->Save(ckptd::ToSaveRequest(*request, request->layout->layout));
-    if (started.ok()) *save = new ckptd_save{*std::move(started)};
-    return started.status();
+    if (!started.ok()) return started.status();
+    *save = new ckptd_save{*std::move(started)};
+    return absl::OkStatus();
   });
 }
 

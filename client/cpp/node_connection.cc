@@ -151,7 +151,8 @@ absl::Status NodeConnection::Rpc::BeginLoad(const v1::BeginLoadRequest& request,
   });
   absl::MutexLock lock(&call->mutex);
   call->mutex.Await(absl::Condition(
-      +[](PendingBeginLoad* c) { return c->over(); }, call.get()));
+      +[](PendingBeginLoad* c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(c->mutex) { return c->over(); },
+      call.get()));
   if (call->interrupted) return absl::CancelledError("the load was interrupted");
   *response = std::move(call->response);
   return FromGrpcStatus(call->status);
@@ -169,7 +170,7 @@ void NodeConnection::Rpc::EndLoadUnheard(uint64_t load_id) {
   Prepare(ending->context, kEndLoadTimeout);
   // Nothing to do about an error: the load also ends with the session.
   node->async()->EndLoad(&ending->context, &ending->request, &ending->response,
-                         [ending, self = shared_from_this()](grpc::Status) {});
+                         [ending, self = shared_from_this()](const grpc::Status&) {});
 }
 
 absl::StatusOr<std::shared_ptr<NodeConnection>> NodeConnection::Open(

@@ -118,8 +118,9 @@ void Verifier::CollectPieces(const v1::Manifest& manifest) {
     }
   }
   report_.files = files_.size();
-  report_.tensors = static_cast<uint64_t>(manifest.tensors_size() + manifest.per_rank_size() +
-                                          manifest.values_size());
+  report_.tensors = static_cast<uint64_t>(manifest.tensors_size()) +
+                    static_cast<uint64_t>(manifest.per_rank_size()) +
+                    static_cast<uint64_t>(manifest.values_size());
 }
 
 void Verifier::CheckFile(FileToCheck& file) {

@@ -52,6 +52,7 @@ void Coordinator::Impl::RunLoadPlan(const std::string& name, LoadKey key, uint64
     for (const auto& [node, call] : it->second.calls) requests.push_back(call.request);
   }
   std::vector<const v1::PlanLoadRequest*> pointers;
+  pointers.reserve(requests.size());
   for (const v1::PlanLoadRequest& request : requests) pointers.push_back(&request);
   absl::StatusOr<std::vector<v1::PlanLoadResponse>> responses;
   auto saved = ReadSavedState(*catalog_, name, step, WantedNames(pointers));

@@ -210,6 +210,7 @@ class Filler {
       return {};
     }
     std::vector<DistinctContent> contents;
+    contents.reserve(by_hash.size());
     for (auto& [hash, content] : by_hash) contents.push_back(std::move(content));
     std::sort(contents.begin(), contents.end(),
               [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });

@@ -142,6 +142,8 @@ ArenaTicketPtr Arena::Open(std::string job, std::string label) {
 
 void Arena::Acquire(ArenaTicketPtr ticket, std::vector<ExtentAsk> asks, absl::Time deadline,
                     Done<std::vector<ArenaLeasePtr>> done) {
+  Waiter waiter = {.ticket = std::move(ticket), .done = std::move(done), .started = clock_.Now()};
+  for (const ExtentAsk& ask : asks) waiter.bytes += ask.bytes;
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);

@@ -41,8 +41,9 @@ class Reactor : public grpc::ServerUnaryReactor {
         finishing = std::exchange(reactor, nullptr);
       }
       if (finishing == nullptr) return;
-      if (result.ok()) *finishing->response_ = *std::move(result);
-      finishing->Finish(ToGrpcStatus(result.status()));
+      if (!result.ok()) return finishing->Finish(ToGrpcStatus(result.status()));
+      *finishing->response_ = *std::move(result);
+      finishing->Finish(grpc::Status::OK);
     }
   };
 

@@ -15,6 +15,7 @@ using Catch::Matchers::Contains;
 
 absl::StatusOr<SavePlan> PlanOf(const std::vector<v1::Layout>& layouts, bool backwards = false) {
   std::vector<std::string> bytes;
+  bytes.reserve(layouts.size());
   for (const v1::Layout& layout : layouts) bytes.push_back(layout.SerializeAsString());
   std::vector<SerializedLayout> serialized;
   for (uint32_t rank = 0; rank < bytes.size(); ++rank) serialized.push_back({rank, bytes[rank]});
