@@ -10,8 +10,10 @@
 namespace ckptd {
 
 // Every piece is cut into chunks of this size, the last one shorter, the grid
-// starting at the piece's first byte. A multiple of every element size.
-inline constexpr uint64_t kChunkBytes = 1 << 20;
+// starting at the piece's first byte. A multiple of every element size. A chunk is what is
+// read and verified whole: small enough that an eighth of a matrix costs little more than an
+// eighth of its bytes, large enough that a terabyte's checksums have 16 MB.
+inline constexpr uint64_t kChunkBytes = uint64_t{256} << 10;
 
 // The finished CRC32C (RFC 3720) of `data`, continuing from `previous`, the
 // finished CRC32C of what came before it (0 for nothing).

@@ -1,7 +1,7 @@
 // A committed checkpoint in a folder, made by storage/format as a daemon makes it:
 // job "gpt", step 40, two data files.
 //
-//   weight  F32 [600, 1000], two boxes, one in each file (2 chunks each)
+//   weight  F32 [600, 1000], two boxes, one in each file (5 chunks each)
 //   moment  C128 [3], whole, in the first file
 //   rng     U8 [4], a copy of each of two ranks, one in each file
 //   epoch   a value

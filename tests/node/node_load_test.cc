@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "storage/format/checksum.h"
 #include "tests/catch.h"
 #include "tests/node/node_fixture.h"
 #include "tests/node/pattern.h"
@@ -33,8 +34,8 @@ TEST_CASE("invariant 3: a flipped byte fails the load, naming file, chunk and te
   const std::string path =
       fixture.StorePath() + "/gpt/" + fixture.coordinator.commits()[0].files(0).path();
   UniqueFd file(open(path.c_str(), O_WRONLY));
-  const char flipped = static_cast<char>(~state[(1 << 20) + 5]);
-  REQUIRE(pwrite(file.get(), &flipped, 1, piece.file_offset() + (1 << 20) + 5) == 1);
+  const char flipped = static_cast<char>(~state[kChunkBytes + 5]);
+  REQUIRE(pwrite(file.get(), &flipped, 1, piece.file_offset() + kChunkBytes + 5) == 1);
   REQUIRE(fsync(file.get()) == 0);
   const absl::Status status = trainer.Load("w", state.size(), 1).status();
   CHECK(absl::IsDataLoss(status));

@@ -1,3 +1,4 @@
+#include "daemon/node/persist_blocks.h"
 #include "tests/catch.h"
 #include "tests/mentions.h"
 #include "tests/node/node_fixture.h"
@@ -18,7 +19,8 @@ TEST_CASE("a saved state is durable, and its arena free again") {
   CHECK(fixture.node->Status().arena_used_bytes() == 0);
   REQUIRE(fixture.coordinator.commits().size() == 1);
   CHECK(fixture.coordinator.commits()[0].files_size() == 2);
-  CHECK(fixture.coordinator.commits()[0].pieces(0).piece().chunk_crc32c_size() == 3);
+  CHECK(fixture.coordinator.commits()[0].pieces(0).piece().chunk_crc32c_size() ==
+        static_cast<int>(ChunkCount(3'000'001)));
 }
 
 TEST_CASE("the second save of a layout asks the coordinator for no plan") {
@@ -123,11 +125,11 @@ TEST_CASE("a full disk says how much was needed") {
   CHECK(status->error_message().find("the file needs 2.0 MiB") != std::string::npos);
 }
 
-TEST_CASE("invariant 4: a state larger than the arena fails at once and loses nothing") {
+TEST_CASE("invariant 4: a state that leaves no room for windows fails at once, losing nothing") {
   NodeFixture fixture({.arena_bytes = uint64_t{8} << 20});
   TestTrainer trainer(fixture, 0);
   REQUIRE(trainer.Join("gpt", 1).Get().ok());
-  trainer.SetState({{"w", Pattern(9 << 20, 'a')}}, {});
+  trainer.SetState({{"w", Pattern(9 << 20, 'a')}}, {{"value", Pattern(8'000'000)}});
   const absl::Status status = trainer.BeginSave(1, 1).Get().status();
   CHECK(absl::IsResourceExhausted(status));
   CHECK(Mentions(status, "--arena-bytes"));
