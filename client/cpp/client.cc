@@ -135,8 +135,10 @@ absl::StatusOr<std::shared_ptr<SaveHandle>> Client::Save(SaveRequest request) {
   if (started.ok()) {
     handle->EndBlocking();
     started = copier_.Submit([handle, snapshot = *std::move(snapshot), connection,
-                              observer = request.observer]() mutable {
-      absl::Status copied = snapshot.CopyDeferred(*observer);
+                              observer = request.observer, timeout = request.timeout]() mutable {
+      absl::Status copied = snapshot.CopyDeferred(*observer, [&](uint64_t copied_bytes) {
+        return handle->ExtendLease(copied_bytes, timeout);
+      });
       // Asked in any case: it also says that the caller's memory is free again.
       const absl::Status accepted = observer->AfterLastCopy();
       if (copied.ok()) copied = accepted;

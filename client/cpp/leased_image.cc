@@ -11,7 +11,8 @@ namespace ckptd {
 absl::StatusOr<LeasedImage> LeasedImage::Map(const v1::Lease& lease, FindSlab find_slab) {
   LeasedImage image;
   image.image_bytes_ = lease.image_bytes();
-  uint64_t covered = 0;
+  uint64_t covered = lease.segments().empty() ? 0 : lease.segments(0).image_offset();
+  image.begin_ = covered;
   for (const v1::Segment& segment : lease.segments()) {
     if (segment.image_offset() != covered) {
       return absl::DataLossError(absl::StrCat("a lease has a hole at byte ", covered));
@@ -23,19 +24,16 @@ absl::StatusOr<LeasedImage> LeasedImage::Map(const v1::Lease& lease, FindSlab fi
     image.segments_.push_back({covered, *bytes, *std::move(slab)});
     covered += segment.length_bytes();
   }
-  if (covered < image.image_bytes_) {
-    return absl::DataLossError(absl::StrCat("a lease of ", image.image_bytes_,
-                                            " bytes has segments for ", covered, " bytes"));
-  }
+  image.end_ = std::min(covered, image.image_bytes_);
   return image;
 }
 
 absl::Status LeasedImage::CheckFits(uint64_t image_offset, uint64_t length) const {
-  if (image_offset <= image_bytes_ && length <= image_bytes_ - image_offset) {
+  if (image_offset >= begin_ && image_offset <= end_ && length <= end_ - image_offset) {
     return absl::OkStatus();
   }
   return absl::OutOfRangeError(absl::StrCat("a placement of ", length, " bytes at ", image_offset,
-                                            " leaves its lease of ", image_bytes_, " bytes"));
+                                            " leaves its lease of bytes ", begin_, " to ", end_));
 }
 
 size_t LeasedImage::SegmentAt(uint64_t image_offset) const {

@@ -1,4 +1,5 @@
-// A lease as memory: a file's image in the arena, in which trainers place bytes.
+// A lease as memory: a file's image in the arena, or the part of it that is there at
+// present, in which trainers place bytes.
 #ifndef CKPTD_CLIENT_CPP_LEASED_IMAGE_H_
 #define CKPTD_CLIENT_CPP_LEASED_IMAGE_H_
 
@@ -26,6 +27,11 @@ class LeasedImage {
 
   LeasedImage() = default;  // of no bytes
 
+  // Which bytes of the image are here.
+  uint64_t begin() const { return begin_; }
+  uint64_t end() const { return end_; }
+  bool is_whole() const { return begin_ == 0 && end_ == image_bytes_; }
+
   // Copies `part` of `memory` to [image_offset, ...), densely and row-major, across
   // segments. OUT_OF_RANGE, and nothing written, where it would not fit.
   [[nodiscard]] absl::Status WriteBox(const StridedMemory& memory, const Box& part,
@@ -48,6 +54,8 @@ class LeasedImage {
                   uint64_t image_offset) const;
 
   uint64_t image_bytes_ = 0;
+  uint64_t begin_ = 0;
+  uint64_t end_ = 0;
   std::vector<Segment> segments_;
 };
 

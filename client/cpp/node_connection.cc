@@ -233,6 +233,13 @@ absl::Status NodeConnection::BeginSave(const v1::BeginSaveRequest& request,
   return rpc_->Call(*rpc_->node, &v1::Node::Stub::BeginSave, request, response, timeout);
 }
 
+absl::Status NodeConnection::ExtendSnapshot(const v1::ExtendSnapshotRequest& request,
+                                            v1::ExtendSnapshotResponse* response,
+                                            absl::Duration timeout) {
+  return rpc_->CallThrough(*rpc_->node, &v1::Node::Stub::ExtendSnapshot, request, response,
+                           timeout);
+}
+
 absl::Status NodeConnection::FinishSnapshot(const v1::FinishSnapshotRequest& request,
                                             absl::Duration timeout) {
   v1::FinishSnapshotResponse response;

@@ -46,6 +46,9 @@ class NodeConnection {
                                   absl::Duration timeout);
   [[nodiscard]] absl::Status BeginSave(const v1::BeginSaveRequest& request,
                                        v1::BeginSaveResponse* response, absl::Duration timeout);
+  [[nodiscard]] absl::Status ExtendSnapshot(const v1::ExtendSnapshotRequest& request,
+                                            v1::ExtendSnapshotResponse* response,
+                                            absl::Duration timeout);
   [[nodiscard]] absl::Status FinishSnapshot(const v1::FinishSnapshotRequest& request,
                                             absl::Duration timeout);
   [[nodiscard]] absl::Status WaitSave(const v1::WaitSaveRequest& request, v1::SaveStatus* response,

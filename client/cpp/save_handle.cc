@@ -178,6 +178,21 @@ double SaveHandle::BlockedSeconds() {
   return absl::ToDoubleSeconds(blocked);
 }
 
+absl::StatusOr<LeasedImage> SaveHandle::ExtendLease(uint64_t copied_bytes, absl::Duration timeout) {
+  v1::ExtendSnapshotRequest request;
+  request.set_job(name_.job);
+  *request.mutable_attempt() = name_.attempt;
+  request.set_copied_bytes(copied_bytes);
+  request.set_timeout_seconds(absl::ToDoubleSeconds(timeout));
+  v1::ExtendSnapshotResponse response;
+  if (absl::Status extended = connection_->ExtendSnapshot(request, &response, timeout);
+      !extended.ok()) {
+    return Annotate(extended, absl::StrCat("copying ", Describe(), " into the arena"));
+  }
+  return LeasedImage::Map(response.tensors(),
+                          [this](uint64_t slab_id) { return connection_->Slab(slab_id); });
+}
+
 void SaveHandle::EndSnapshot(absl::Status copied) {
   const absl::Status told = TellNode(copied);
   if (copied.ok()) copied = told;

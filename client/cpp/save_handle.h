@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ckptd/v1/node.pb.h"
+#include "client/cpp/leased_image.h"
 #include "client/cpp/node_link.h"
 
 namespace ckptd {
@@ -43,6 +44,8 @@ class SaveHandle {
 
   // ---- for the copying side ----
 
+  // Gives back the tensor image's bytes before `copied_bytes` and waits for the next ones.
+  absl::StatusOr<LeasedImage> ExtendLease(uint64_t copied_bytes, absl::Duration timeout);
   // save() has returned to the training loop.
   void EndBlocking() ABSL_LOCKS_EXCLUDED(mutex_);
   // The copying has ended, well or not: tells the node, then whoever waits.

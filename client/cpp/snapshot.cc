@@ -1,5 +1,6 @@
 #include "client/cpp/snapshot.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -78,30 +79,79 @@ absl::StatusOr<Snapshot> Snapshot::Start(const SaveRequest& request, const Small
     if (!written.ok()) return written;
   }
 
+  if (!small_image->is_whole()) return absl::DataLossError("the small image's lease is too short");
+
   absl::StatusOr<LeasedImage> tensors = LeasedImage::Map(response.tensors(), find_slab);
   if (!tensors.ok()) return tensors.status();
   Snapshot snapshot;
   snapshot.tensors_ = *std::move(tensors);
   for (const PlacedBox& placed : placements) {
-    const StridedMemory& memory = request.shards[placed.shard];
-    const uint64_t element_bytes = request.layout->shards()[placed.shard].element_bytes;
+    const Copy copy = {request.shards[placed.shard], placed,
+                       request.layout->shards()[placed.shard].element_bytes, nullptr};
     if (request.deferred[placed.shard]) {
-      snapshot.deferred_.push_back({memory, placed, element_bytes});
-      continue;
+      snapshot.deferred_.push_back(copy);
+    } else if (!snapshot.tensors_.is_whole()) {
+      snapshot.deferred_.push_back(CopyNow(copy));
+    } else {
+      const absl::Status written = snapshot.tensors_.WriteBox(
+          copy.memory, placed.box, copy.element_bytes, placed.image_offset);
+      if (!written.ok()) return written;
     }
-    const absl::Status written =
-        snapshot.tensors_.WriteBox(memory, placed.box, element_bytes, placed.image_offset);
-    if (!written.ok()) return written;
   }
+  std::sort(snapshot.deferred_.begin(), snapshot.deferred_.end(), [](const Copy& a, const Copy& b) {
+    return a.placed.image_offset < b.placed.image_offset;
+  });
   return snapshot;
 }
 
-absl::Status Snapshot::CopyDeferred(SnapshotObserver& observer) const {
-  for (const Copy& copy : deferred_) {
+Snapshot::Copy Snapshot::CopyNow(const Copy& copy) {
+  const Box& box = copy.placed.box;
+  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<uint64_t>(Volume(box)) *
+                                                        copy.element_bytes);
+  const StridedMemory dense = {
+      .data = bytes->data(), .box = box, .strides = DenseStrides(box.lengths)};
+  CopyBox(copy.memory, dense, box, copy.element_bytes);
+  return {dense, copy.placed, copy.element_bytes, std::move(bytes)};
+}
+
+absl::Status Snapshot::CopyDeferred(SnapshotObserver& observer, ExtendLease extend) {
+  for (Copy& copy : deferred_) {
     observer.BeforeDeferredCopy(copy.placed.shard);
-    const absl::Status written = tensors_.WriteBox(copy.memory, copy.placed.box, copy.element_bytes,
-                                                   copy.placed.image_offset);
+    const absl::Status written = CopyInParts(copy, extend);
     if (!written.ok()) return written;
+    copy.owned.reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Snapshot::CopyInParts(const Copy& copy, ExtendLease extend) {
+  const Box& box = copy.placed.box;
+  const int64_t elements = Volume(box);
+  const auto element_bytes = static_cast<int64_t>(copy.element_bytes);
+  for (int64_t done = 0; done < elements;) {
+    uint64_t offset = copy.placed.image_offset + static_cast<uint64_t>(done * element_bytes);
+    if (offset >= tensors_.end()) {
+      absl::StatusOr<LeasedImage> next = extend(tensors_.end());
+      if (!next.ok()) return next.status();
+      if (next->begin() != tensors_.end() || next->end() == next->begin()) {
+        return absl::DataLossError("the node did not go on with the image where it had ended");
+      }
+      tensors_ = *std::move(next);
+      continue;
+    }
+    const int64_t room = static_cast<int64_t>(tensors_.end() - offset) / element_bytes;
+    const int64_t count = std::min(elements - done, room);
+    if (count == 0) return absl::DataLossError("a lease ends within an element");
+    if (count == elements) {
+      return tensors_.WriteBox(copy.memory, box, copy.element_bytes, offset);
+    }
+    for (Box& part : FlatRangeToBoxes(box.lengths, done, count)) {
+      for (int d = 0; d < part.dimensions(); ++d) part.offsets[d] += box.offsets[d];
+      const absl::Status written = tensors_.WriteBox(copy.memory, part, copy.element_bytes, offset);
+      if (!written.ok()) return written;
+      offset += static_cast<uint64_t>(Volume(part)) * copy.element_bytes;
+    }
+    done += count;
   }
   return absl::OkStatus();
 }

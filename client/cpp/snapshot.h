@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ckptd/v1/node.pb.h"
@@ -46,7 +48,13 @@ class SmallContents {
   std::vector<Range> ranges_;
 };
 
+// Gives back the tensor image's bytes before `copied_bytes` and answers with the next ones.
+using ExtendLease = absl::FunctionRef<absl::StatusOr<LeasedImage>(uint64_t copied_bytes)>;
+
 // The copying itself, in two parts.
+//
+// Where the lease is only the first part of the image, what must be copied before save()
+// returns may have its place in a later one: it is copied to memory of this process first.
 class Snapshot {
  public:
   // `placements` are of request.layout. Copies the small contents and whatever is
@@ -56,18 +64,23 @@ class Snapshot {
                                         const std::vector<PlacedBox>& placements,
                                         LeasedImage::FindSlab find_slab);
 
-  // Copies the rest, telling `observer` before each shard.
-  [[nodiscard]] absl::Status CopyDeferred(SnapshotObserver& observer) const;
+  // Copies the rest, telling `observer` before each shard. Once.
+  [[nodiscard]] absl::Status CopyDeferred(SnapshotObserver& observer, ExtendLease extend);
 
  private:
   struct Copy {
     StridedMemory memory;
     PlacedBox placed;
     uint64_t element_bytes;
+    std::shared_ptr<const std::vector<std::byte>> owned;  // the memory, where it is ours
   };
 
+  // A dense copy of what is there now.
+  static Copy CopyNow(const Copy& copy);
+  absl::Status CopyInParts(const Copy& copy, ExtendLease extend);
+
   LeasedImage tensors_;
-  std::vector<Copy> deferred_;
+  std::vector<Copy> deferred_;  // by image offset
 };
 
 }  // namespace ckptd

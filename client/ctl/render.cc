@@ -233,10 +233,11 @@ std::string ShowJson(const v1::ShowCheckpointResponse& answer, const v1::Manifes
 }
 
 std::string StatusText(const v1::GetNodeStatusResponse& status) {
-  std::string text = absl::StrCat("node ", status.node(), ", ckptd ", status.version(),
-                                  "\n  arena    ", HumanByteSize(status.arena_used_bytes()), " of ",
-                                  HumanByteSize(status.arena_bytes()), " in use\n  persist  ",
-                                  status.persist_paused() ? "paused" : "running", "\n");
+  std::string text = absl::StrCat(
+      "node ", status.node(), ", ckptd ", status.version(), "\n  arena    ",
+      HumanByteSize(status.arena_used_bytes()), " of ", HumanByteSize(status.arena_bytes()),
+      " in use, ", HumanByteSize(status.arena_kept_bytes()), " kept for loads\n  persist  ",
+      status.persist_paused() ? "paused" : "running", "\n");
   if (!status.sessions().empty()) {
     Table table({">PID", ">UID", "JOB", ">RANK", ">EPOCH", "COPY PATH"});
     for (const v1::SessionStatus& session : status.sessions()) {
@@ -265,6 +266,7 @@ std::string StatusJson(const v1::GetNodeStatusResponse& status) {
   json.BeginObject().Key("node").Text(status.node()).Key("version").Text(status.version());
   json.Key("arena_bytes").Unsigned(status.arena_bytes());
   json.Key("arena_used_bytes").Unsigned(status.arena_used_bytes());
+  json.Key("arena_kept_bytes").Unsigned(status.arena_kept_bytes());
   json.Key("persist_paused").Bool(status.persist_paused()).Key("sessions").BeginArray();
   for (const v1::SessionStatus& session : status.sessions()) {
     json.BeginObject().Key("pid").Unsigned(session.process_id());

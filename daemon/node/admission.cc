@@ -29,6 +29,11 @@ TicketId Admission::Open(std::string job, std::string label) {
 
 void Admission::Expect(TicketId ticket, uint64_t bytes) { tickets_.at(ticket).expected = bytes; }
 
+void Admission::ExpectRevolving(TicketId ticket, uint64_t bytes) {
+  tickets_.at(ticket).expected = bytes;
+  tickets_.at(ticket).revolving = true;
+}
+
 void Admission::Complete(TicketId ticket) {
   auto it = tickets_.find(ticket);
   if (it == tickets_.end()) return;
@@ -43,12 +48,13 @@ absl::StatusOr<RequestId> Admission::Ask(TicketId ticket, std::vector<ExtentAsk>
   for (const ExtentAsk& ask : asks) {
     bytes += std::min(RoundUp(ask.bytes, kExtentAlignmentBytes), uint64_t{1} << 50);
   }
-  if (bytes + asking.held > allocator_.total_bytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        asking.label, " needs ", BytesForPeople(bytes + asking.held),
-        " of staging memory on this node, and the arena has ",
-        BytesForPeople(allocator_.total_bytes()),
-        " in all: start the daemon with --arena-bytes=", bytes + asking.held, " or more"));
+  const uint64_t needed = bytes + (asking.revolving ? 0 : asking.held);
+  if (needed > allocator_.total_bytes()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(asking.label, " needs ", BytesForPeople(needed),
+                     " of staging memory on this node, and the arena has ",
+                     BytesForPeople(allocator_.total_bytes()),
+                     " in all: start the daemon with --arena-bytes=", needed, " or more"));
   }
   const RequestId id = next_request_++;
   ++asking.waiting;
@@ -91,8 +97,9 @@ std::optional<Admission::Admitted> Admission::Next() {
 bool Admission::LeavesRoomForEarlier(TicketId ticket, ExtentAllocator allocator) const {
   for (const auto& [id, earlier] : tickets_) {
     if (id >= ticket) break;
-    if (earlier.complete || earlier.granted >= earlier.expected) continue;
-    const ExtentAsk rest = {.bytes = earlier.expected - earlier.granted};
+    const uint64_t had = earlier.revolving ? earlier.held : earlier.granted;
+    if (earlier.complete || had >= earlier.expected) continue;
+    const ExtentAsk rest = {.bytes = earlier.expected - had};
     if (!allocator.Allocate(earlier.job, {&rest, 1}).has_value()) return false;
   }
   return true;
@@ -102,6 +109,19 @@ void Admission::Release(TicketId ticket, std::span<const Extent> extents) {
   allocator_.Free(extents);
   for (const Extent& extent : extents) tickets_.at(ticket).held -= extent.length;
   ForgetIfDone(ticket);
+}
+
+void Admission::SetIdle(TicketId ticket, std::span<const Extent> extents) {
+  for (const Extent& extent : extents) {
+    tickets_.at(ticket).held -= extent.length;
+    idle_bytes_ += extent.length;
+  }
+  ForgetIfDone(ticket);
+}
+
+void Admission::ReleaseIdle(std::span<const Extent> extents) {
+  allocator_.Free(extents);
+  for (const Extent& extent : extents) idle_bytes_ -= extent.length;
 }
 
 void Admission::Quarantine(std::span<const Extent> extents) {

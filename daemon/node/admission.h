@@ -38,6 +38,9 @@ class Admission {
   TicketId Open(std::string job, std::string label);
   // What the ticket will need in all. A promise; more may be asked for.
   void Expect(TicketId ticket, uint64_t bytes);
+  // What it will need at a time: it gives memory back and asks for more until it is complete,
+  // and must be able to have that much again and again.
+  void ExpectRevolving(TicketId ticket, uint64_t bytes);
   // There will be no more requests. What it holds stays its own.
   void Complete(TicketId ticket);
 
@@ -54,12 +57,19 @@ class Admission {
   // The next request that can be served now.
   std::optional<Admitted> Next();
   void Release(TicketId ticket, std::span<const Extent> extents);
+  // The ticket doesn't need these any more, but what they hold is kept until somebody needs
+  // the room: they are nobody's, and are given back with ReleaseIdle.
+  void SetIdle(TicketId ticket, std::span<const Extent> extents);
+  void ReleaseIdle(std::span<const Extent> extents);
   // See ExtentAllocator::Quarantine.
   void Quarantine(std::span<const Extent> extents);
 
   // "3.0 GiB for saving step 40 of job gpt (e1s3), ..."; the largest first.
   std::string Holders() const;
   const ExtentAllocator& allocator() const { return allocator_; }
+  // The tickets'.
+  uint64_t used_bytes() const { return allocator_.used_bytes() - idle_bytes_; }
+  uint64_t idle_bytes() const { return idle_bytes_; }
   size_t waiting() const { return requests_.size(); }
 
  private:
@@ -67,6 +77,7 @@ class Admission {
     std::string job;
     std::string label;
     uint64_t expected = 0;
+    bool revolving = false;
     uint64_t granted = 0;  // in all
     uint64_t held = 0;     // now
     size_t waiting = 0;
@@ -82,6 +93,7 @@ class Admission {
   void ForgetIfDone(TicketId ticket);
 
   ExtentAllocator allocator_;
+  uint64_t idle_bytes_ = 0;
   std::map<TicketId, Ticket> tickets_;  // in order of arrival
   std::deque<Request> requests_;        // in order of ticket, then of asking
   TicketId next_ticket_ = 1;

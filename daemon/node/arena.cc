@@ -12,7 +12,7 @@
 namespace ckptd {
 
 ArenaLease::~ArenaLease() {
-  if (!extents_.empty()) arena_.Release(ticket_, extents_);
+  if (!extents_.empty()) arena_.Release(*this);
 }
 
 uint64_t ArenaLease::size_bytes() const {
@@ -41,14 +41,29 @@ void ArenaLease::Write(uint64_t offset, absl::string_view content) const {
   });
 }
 
-v1::Lease ArenaLease::ToProto(uint64_t image_bytes) const {
+std::vector<ArenaPart> ArenaLease::Cut(uint64_t offset, uint64_t length) const {
+  std::vector<ArenaPart> cut;
+  for (const ArenaPart& part : parts_) {
+    const uint64_t begin = std::max(offset, part.image_offset);
+    const uint64_t end = std::min(offset + length, part.image_offset + part.bytes.size());
+    if (begin >= end) continue;
+    const uint64_t within = begin - part.image_offset;
+    cut.push_back({.slab_id = part.slab_id,
+                   .slab_offset = part.slab_offset + within,
+                   .image_offset = begin,
+                   .bytes = part.bytes.subspan(within, end - begin)});
+  }
+  return cut;
+}
+
+v1::Lease ArenaLease::ToProto(uint64_t image_bytes, uint64_t image_offset) const {
   v1::Lease lease;
   lease.set_image_bytes(image_bytes);
   for (const ArenaPart& part : parts_) {
     v1::Segment* segment = lease.add_segments();
     segment->set_slab_id(part.slab_id);
     segment->set_slab_offset(part.slab_offset);
-    segment->set_image_offset(part.image_offset);
+    segment->set_image_offset(image_offset + part.image_offset);
     segment->set_length_bytes(part.bytes.size());
   }
   return lease;
@@ -56,11 +71,18 @@ v1::Lease ArenaLease::ToProto(uint64_t image_bytes) const {
 
 void ArenaLease::Quarantine() const { arena_.Quarantine(extents_); }
 
+void ArenaLease::SetIdle() const { arena_.SetIdle(*this); }
+
 ArenaTicket::~ArenaTicket() { arena_.Complete(id_); }
 
 void ArenaTicket::Expect(uint64_t bytes) {
   absl::MutexLock lock(&arena_.mutex_);
   arena_.admission_.Expect(id_, bytes);
+}
+
+void ArenaTicket::ExpectRevolving(uint64_t bytes) {
+  absl::MutexLock lock(&arena_.mutex_);
+  arena_.admission_.ExpectRevolving(id_, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<Arena>> Arena::Create(const ArenaOptions& options,
@@ -114,6 +136,11 @@ Arena::Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, File
 
 Arena::~Arena() { Stop(); }
 
+void Arena::SetReclaimer(std::function<bool()> give_up_one) {
+  absl::MutexLock lock(&mutex_);
+  give_up_one_ = std::move(give_up_one);
+}
+
 void Arena::Stop() {
   {
     absl::MutexLock lock(&mutex_);
@@ -147,25 +174,18 @@ void Arena::Acquire(ArenaTicketPtr ticket, std::vector<ExtentAsk> asks, absl::Ti
   absl::Status refused;
   {
     absl::MutexLock lock(&mutex_);
-    uint64_t bytes = 0;
-    for (const ExtentAsk& ask : asks) bytes += ask.bytes;
-    absl::StatusOr<RequestId> request = admission_.Ask(ticket->id_, std::move(asks));
-    if (stopping_) {
-      if (request.ok()) admission_.Cancel(*request);
-      refused = absl::UnavailableError("the node daemon is shutting down");
-    } else if (!request.ok()) {
-      refused = request.status();
-    } else {
-      Waiter& waiter = waiters_[*request];
-      waiter.ticket = std::move(ticket);
-      waiter.done = std::move(done);
-      waiter.bytes = bytes;
-      waiter.started = clock_.Now();
+    absl::StatusOr<RequestId> request = admission_.Ask(waiter.ticket->id_, std::move(asks));
+    if (request.ok() && !stopping_) {
       waiter.alarm = alarms_.At(deadline, [this, id = *request] { Expire(id); });
+      waiters_.emplace(*request, std::move(waiter));
       changed_ = true;
+      return;
     }
+    if (request.ok()) admission_.Cancel(*request);
+    refused =
+        stopping_ ? absl::UnavailableError("the node daemon is shutting down") : request.status();
   }
-  if (!refused.ok()) std::move(done)(refused);
+  std::move(waiter.done)(refused);
 }
 
 absl::StatusOr<Arena::SharedSlab> Arena::Share(
@@ -190,13 +210,30 @@ absl::StatusOr<Arena::SharedSlab> Arena::Share(
 
 uint64_t Arena::used_bytes() const {
   absl::MutexLock lock(&mutex_);
-  return admission_.allocator().used_bytes();
+  return admission_.used_bytes();
 }
 
-void Arena::Release(TicketId ticket, std::span<const Extent> extents) {
+uint64_t Arena::idle_bytes() const {
   absl::MutexLock lock(&mutex_);
-  admission_.Release(ticket, extents);
+  return admission_.idle_bytes();
+}
+
+void Arena::Release(const ArenaLease& lease) {
+  absl::MutexLock lock(&mutex_);
+  if (lease.is_idle_) {
+    admission_.ReleaseIdle(lease.extents_);
+  } else {
+    admission_.Release(lease.ticket_, lease.extents_);
+  }
   changed_ = true;
+  ReportUse();
+}
+
+void Arena::SetIdle(const ArenaLease& lease) {
+  absl::MutexLock lock(&mutex_);
+  lease.is_idle_ = true;
+  admission_.SetIdle(lease.ticket_, lease.extents_);
+  changed_ = true;  // who waits may have it
   ReportUse();
 }
 
@@ -228,7 +265,7 @@ void Arena::Run() {
       if (stopping_) return;
       changed_ = false;
     }
-    while (AnswerExpired() || GrantNext()) {
+    while (AnswerExpired() || GrantNext() || ReclaimOne()) {
     }
   }
 }
@@ -294,6 +331,18 @@ bool Arena::GrantNext() {
   return true;
 }
 
+// Also where it doesn't help, because earlier ones wait for memory in use: they come first,
+// and what is kept is worth less than what waits.
+bool Arena::ReclaimOne() {
+  std::function<bool()> give_up_one;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (admission_.waiting() == 0) return false;
+    give_up_one = give_up_one_;
+  }
+  return give_up_one != nullptr && give_up_one();
+}
+
 absl::Status Arena::MakeSlabs(std::span<const uint32_t> indices) {
   for (uint32_t index : indices) {
     uint64_t id;
@@ -333,7 +382,7 @@ std::vector<ArenaLeasePtr> Arena::MakeLeases(const Admission::Admitted& admitted
 }
 
 void Arena::ReportUse() {
-  probe_.ArenaUsed(admission_.allocator().used_bytes(), total_bytes_);
+  probe_.ArenaUsed(admission_.used_bytes(), admission_.idle_bytes(), total_bytes_);
   probe_.ArenaWaiting(static_cast<int>(waiters_.size()));
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,11 +57,17 @@ class ArenaLease {
   void ForEachRun(uint64_t offset, uint64_t length,
                   absl::FunctionRef<void(std::span<std::byte>)> run) const;
   void Write(uint64_t offset, absl::string_view content) const;
-  v1::Lease ToProto(uint64_t image_bytes) const;
+  // The parts that overlap [offset, offset + length), cut to it, in order.
+  std::vector<ArenaPart> Cut(uint64_t offset, uint64_t length) const;
+  // As the part of an image of `image_bytes` that begins at `image_offset`.
+  v1::Lease ToProto(uint64_t image_bytes, uint64_t image_offset = 0) const;
   // To be called before a lease is given up that a trainer may still read or write: its
   // slabs serve nobody again before they were made anew, so the trainer touches only
   // memory that is no longer the arena's.
   void Quarantine() const;
+  // Nobody needs the memory itself any more, only what it holds, and that can be given up:
+  // it doesn't count as used. Once at most.
+  void SetIdle() const;
 
  private:
   friend class Arena;
@@ -68,6 +75,7 @@ class ArenaLease {
 
   Arena& arena_;
   const TicketId ticket_;
+  mutable bool is_idle_ = false;  // guarded by the arena's lock
   std::vector<Extent> extents_;
   std::vector<ArenaPart> parts_;
 };
@@ -83,6 +91,7 @@ class ArenaTicket {
   ArenaTicket& operator=(const ArenaTicket&) = delete;
 
   void Expect(uint64_t bytes);
+  void ExpectRevolving(uint64_t bytes);
 
  private:
   friend class Arena;
@@ -108,6 +117,9 @@ class Arena {
                                                        Alarms& alarms, NodeProbe& probe);
   // As Stop().
   ~Arena();
+  // `give_up_one` gives up one idle lease, or answers false: there is none. Called on the
+  // arena's thread as long as somebody waits for memory. Before the first Acquire.
+  void SetReclaimer(std::function<bool()> give_up_one) ABSL_LOCKS_EXCLUDED(mutex_);
   // Answers everyone who waits with UNAVAILABLE. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -128,7 +140,9 @@ class Arena {
                                    absl::FunctionRef<bool(const std::string& job)> may_use)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Without idle leases.
   uint64_t used_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t idle_bytes() const ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t total_bytes() const { return total_bytes_; }
 
  private:
@@ -146,7 +160,8 @@ class Arena {
   Arena(const ArenaOptions& options, std::vector<uint64_t> slab_bytes, FileSystem& file_system,
         const Clock& clock, Alarms& alarms, NodeProbe& probe);
 
-  void Release(TicketId ticket, std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Release(const ArenaLease& lease) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetIdle(const ArenaLease& lease) ABSL_LOCKS_EXCLUDED(mutex_);
   void Quarantine(std::span<const Extent> extents) ABSL_LOCKS_EXCLUDED(mutex_);
   void Complete(TicketId ticket) ABSL_LOCKS_EXCLUDED(mutex_);
   void Expire(RequestId request) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -154,6 +169,7 @@ class Arena {
   void Run();
   bool AnswerExpired() ABSL_LOCKS_EXCLUDED(mutex_);
   bool GrantNext() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool ReclaimOne() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status MakeSlabs(std::span<const uint32_t> indices) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<ArenaLeasePtr> MakeLeases(const Admission::Admitted& admitted)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -173,6 +189,7 @@ class Arena {
   std::vector<std::unique_ptr<Slab>> slabs_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<RequestId, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_slab_id_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::function<bool()> give_up_one_ ABSL_GUARDED_BY(mutex_);
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;  // the thread has something to look at
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -40,6 +40,8 @@ inline constexpr uint64_t kMostRequestBytesPerUser = uint64_t{1} << 30;
 // has stopped touching it. Then the memory is taken out of use around it.
 inline constexpr absl::Duration kReclaimAfter = absl::Seconds(60);
 inline constexpr int kMostWindowsPerAnswer = 256;
+// Of saved files whose copies stay in the arena.
+inline constexpr size_t kMostKeptImages = 4096;
 
 // A wait without a deadline is refused.
 inline absl::StatusOr<absl::Duration> CheckTimeout(double seconds) {

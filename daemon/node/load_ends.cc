@@ -117,6 +117,9 @@ void Loads::Reclaim(const LoadPtr& load) {
           Describe(*load), " has failed, and rank ", rank, " (process ", part.process_id,
           ") has not given its windows back: their memory is taken out of use"));
       for (const ArenaLeasePtr& slot : load->slots) slot->Quarantine();
+      for (const auto& [window, read] : part.held) {
+        if (read->image != nullptr) read->image->Quarantine();
+      }
     }
     EndRank(load, part, later);
   }
@@ -131,7 +134,8 @@ void Loads::Report(Load& load, Later& later) {
   if (std::exchange(load.reported, true)) return;
   alarms_.Cancel(load.alarm);
   const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - load.started);
-  if (load.error.ok()) environment_.probe.RestoreFinished(seconds, load.bytes_read);
+  if (load.error.ok())
+    environment_.probe.RestoreFinished(seconds, load.bytes_read, load.bytes_from_arena);
   v1::FinishLoadRequest report;
   report.set_job(load.world.job);
   report.set_epoch(load.world.epoch);
@@ -156,6 +160,7 @@ void Loads::ForgetIfOver(const LoadPtr& load, Later& later) {
   Report(*load, later);
   if (load->in_flight > 0) return;  // called again when the last read is back
   load->slots.clear();
+  for (FileState& file : load->files) file.kept.reset();
   load->ticket.reset();
   if (auto found = loads_.find(load->key); found != loads_.end() && found->second == load) {
     loads_.erase(found);

@@ -1,4 +1,4 @@
-// Planning, reading and delivering; see loads.h.
+// Planning; see loads.h.
 #include <algorithm>
 #include <utility>
 
@@ -70,6 +70,11 @@ void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> re
       absl::StrCat(options_.stores.at(plan->store()), "/", load->world.job), plan,
       options_.direct_io);
   CountBytes(*load);
+  QueueReads(*load);
+  if (!load->arena_reads.empty()) {
+    AnswerBegins(*load, later);
+    Pump(load, later);
+  }
   RequestSlots(load, later);
 }
 
@@ -99,11 +104,8 @@ void Loads::CountBytes(Load& load) {
 }
 
 void Loads::RequestSlots(const LoadPtr& load, Later& later) {
-  const size_t tasks = load->reads.size() + load->plan->files_size();
-  if (tasks == 0) {
-    AnswerBegins(*load, later);
-    return;
-  }
+  const size_t tasks = load->storage_reads.size() + load->headers.size();
+  if (tasks == 0) return AnswerBegins(*load, later);
   uint64_t slot_bytes = std::min<uint64_t>(options_.load_window_bytes, uint64_t{1} << 20);
   for (const PlannedRead& read : load->reads) slot_bytes = std::max(slot_bytes, read.length);
   const size_t slots = std::min<size_t>(options_.load_windows, tasks);
@@ -143,100 +145,6 @@ void Loads::AnswerBegins(Load& load, Later& later) {
     }
     later.Answer(std::exchange(part.begin_done, nullptr), std::move(response));
   }
-}
-
-void Loads::Pump(const LoadPtr& load, Later& later) {
-  const auto wanted = [&] {
-    return load->next_header < static_cast<size_t>(load->plan->files_size()) ||
-           load->next_read < load->reads.size();
-  };
-  const bool anyone = std::any_of(load->ranks.begin(), load->ranks.end(),
-                                  [](const auto& entry) { return !entry.second.ended; });
-  while (anyone && load->plan != nullptr && load->error.ok() && !load->free_slots.empty() &&
-         wanted()) {
-    const size_t slot = *load->free_slots.begin();
-    load->free_slots.erase(load->free_slots.begin());
-    ++load->in_flight;
-    const std::span<std::byte> buffer = load->slots[slot]->parts().front().bytes;
-    absl::Status submitted;
-    if (load->next_header < static_cast<size_t>(load->plan->files_size())) {
-      const uint32_t file = static_cast<uint32_t>(load->next_header++);
-      submitted = executor_.Submit([this, load, slot, file, buffer] {
-        HeaderVerified(load, slot, load->reader->VerifyHeader(file, buffer));
-      });
-    } else {
-      const size_t read = load->next_read++;
-      submitted = executor_.Submit([this, load, slot, read, buffer] {
-        ReadFinished(load, slot, read, load->reader->Read(load->reads[read], buffer));
-      });
-    }
-    if (!submitted.ok()) {
-      --load->in_flight;
-      return Fail(load, submitted, later);
-    }
-  }
-}
-
-void Loads::HeaderVerified(const LoadPtr& load, size_t slot, const absl::Status& status) {
-  Later later;
-  absl::MutexLock lock(&mutex_);
-  --load->in_flight;
-  load->free_slots.insert(slot);
-  if (!status.ok()) Fail(load, status, later);
-  Pump(load, later);
-  AnswerAllNext(*load, later);
-  ForgetIfOver(load, later);
-}
-
-void Loads::ReadFinished(const LoadPtr& load, size_t slot, size_t read,
-                         const absl::Status& status) {
-  Later later;
-  absl::MutexLock lock(&mutex_);
-  --load->in_flight;
-  const PlannedRead& planned = load->reads[read];
-  load->bytes_read += planned.length - (planned.shares_first_block ? kIoAlignmentBytes : 0);
-  if (status.ok() && load->error.ok()) {
-    Deliver(load, slot, planned);
-  } else {
-    load->free_slots.insert(slot);
-    if (!status.ok()) Fail(load, status, later);
-  }
-  Pump(load, later);
-  AnswerAllNext(*load, later);
-  ForgetIfOver(load, later);
-}
-
-void Loads::Deliver(const LoadPtr& load, size_t slot, const PlannedRead& read) {
-  auto active = std::make_shared<ActiveRead>(ActiveRead{.slot = slot, .holders = 1});
-  const ArenaPart& memory = load->slots[slot]->parts().front();
-  for (const ReadPart& part : read.parts) {
-    const v1::WantedPiece& wanted = load->plan->pieces(part.piece);
-    const uint64_t element_bytes = ElementBytes(*DataTypeFromNumber(wanted.data_type()));
-    for (auto target = part.targets.begin(); target != part.targets.end();) {
-      const uint32_t rank = target->rank;
-      v1::Window window;
-      window.set_window_id(next_window_id_++);
-      window.set_slab_id(memory.slab_id);
-      window.set_slab_offset(memory.slab_offset + part.buffer_offset);
-      window.set_length_bytes(part.length);
-      window.set_data_type(wanted.data_type());
-      *window.mutable_piece_offsets() = wanted.piece().offsets();
-      *window.mutable_piece_lengths() = wanted.piece().lengths();
-      window.set_first_element(part.piece_offset / element_bytes);
-      for (; target != part.targets.end() && target->rank == rank; ++target) {
-        if (target->is_small) {
-          window.add_small(target->index);
-        } else {
-          window.add_shards(target->index);
-        }
-      }
-      RankLoad& receiver = load->ranks.at(rank);
-      if (receiver.ended) continue;
-      ++active->holders;
-      receiver.ready.emplace_back(std::move(window), active);
-    }
-  }
-  GiveBack(*load, active);  // this function's own hold
 }
 
 }  // namespace ckptd

@@ -1,4 +1,5 @@
-// The trainers' calls. Planning and reading are in load_phases.cc, the ends in load_ends.cc.
+// The trainers' calls. Planning is in load_phases.cc, reading in load_reads.cc, the ends
+// in load_ends.cc.
 #include "daemon/node/loads.h"
 
 #include <algorithm>
@@ -21,13 +22,14 @@ std::string DescribeSelector(const v1::CheckpointSelector& selector) {
 }  // namespace
 
 Loads::Loads(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms,
-             CallScope& scope, Worlds& worlds, Arena& arena)
+             CallScope& scope, Worlds& worlds, Arena& arena, KeptImages& kept)
     : options_(options),
       environment_(environment),
       alarms_(alarms),
       scope_(scope),
       worlds_(worlds),
       arena_(arena),
+      kept_(kept),
       executor_("ckptd-read", options.read_threads, kReadQueueLimit) {}
 
 std::string Loads::Describe(const Load& load) const {
@@ -46,7 +48,7 @@ std::string Loads::DescribeWait(const Load& load) {
   const std::string ranks = absl::StrJoin(late, ", ");
   if (!all_begun) return absl::StrCat("waited for load() of rank ", ranks);
   if (load.plan == nullptr) return "waited for the coordinator's plan";
-  if (load.slots.empty()) return "waited for arena memory";
+  if (load.ticket != nullptr) return "waited for arena memory";
   return load.all_read()
              ? absl::StrCat("waited for rank ", ranks, " to take its windows")
              : absl::StrCat("waited for storage, or for rank ", ranks, " to give windows back");
@@ -221,10 +223,6 @@ void Loads::AnswerNext(Load& load, RankLoad& rank, bool timed_out, Later& later)
 
 void Loads::AnswerAllNext(Load& load, Later& later) {
   for (auto& [rank, part] : load.ranks) AnswerNext(load, part, /*timed_out=*/false, later);
-}
-
-void Loads::GiveBack(Load& load, const ActiveReadPtr& read) {
-  if (--read->holders == 0) load.free_slots.insert(read->slot);
 }
 
 }  // namespace ckptd

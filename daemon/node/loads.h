@@ -1,11 +1,13 @@
 // The loads of this node: merges its ranks' wishes, reads each wanted chunk once,
-// hands verified windows to whoever wants them.
+// hands verified windows to whoever wants them. What still lies in the arena from the save
+// is handed over where it lies.
 #ifndef CKPTD_DAEMON_NODE_LOADS_H_
 #define CKPTD_DAEMON_NODE_LOADS_H_
 
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "ckptd/v1/node.pb.h"
 #include "daemon/node/arena.h"
 #include "daemon/node/call_scope.h"
+#include "daemon/node/kept_images.h"
 #include "daemon/node/node_options.h"
 #include "daemon/node/read_plan.h"
 #include "daemon/node/reader.h"
@@ -35,7 +38,7 @@ namespace ckptd {
 class Loads {
  public:
   Loads(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms, CallScope& scope,
-        Worlds& worlds, Arena& arena);
+        Worlds& worlds, Arena& arena, KeptImages& kept);
 
   void BeginLoad(const SessionPtr& session, v1::BeginLoadRequest request,
                  Done<v1::BeginLoadResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -51,8 +54,10 @@ class Loads {
 
  private:
   struct ActiveRead {
-    size_t slot = 0;
-    size_t holders = 0;  // (rank, window) pairs not given back
+    size_t read = 0;
+    std::optional<size_t> slot;  // none: its bytes lie in the image
+    ArenaLeasePtr image;         // of the whole file
+    size_t holders = 0;          // (rank, window) pairs not given back
   };
   using ActiveReadPtr = std::shared_ptr<ActiveRead>;
   struct RankLoad {
@@ -69,6 +74,10 @@ class Loads {
     std::map<uint64_t, ActiveReadPtr> held;  // by window id
     Done<v1::NextWindowsResponse> next_done;
     AlarmId next_alarm = 0;
+  };
+  struct FileState {
+    ArenaLeasePtr kept;     // null: it is read from storage
+    size_t reads_left = 0;  // whose windows are not all given back
   };
   // job, epoch, load number, reader's session.
   using LoadKey = std::tuple<std::string, uint64_t, uint64_t, SessionId>;
@@ -89,15 +98,20 @@ class Loads {
     std::vector<ArenaLeasePtr> slots;
     std::set<size_t> free_slots;
     std::vector<PlannedRead> reads;
-    size_t next_header = 0;
-    size_t next_read = 0;
+    std::vector<FileState> files;  // as the plan's
+    // Not begun: indices into files and reads.
+    std::deque<uint32_t> headers;
+    std::deque<size_t> storage_reads;
+    std::deque<size_t> arena_reads;
+    int arena_reads_active = 0;
     size_t in_flight = 0;
     uint64_t bytes_read = 0;
+    uint64_t bytes_from_arena = 0;
     bool reported = false;
 
     bool all_read() const {
-      return plan != nullptr && next_header == static_cast<size_t>(plan->files_size()) &&
-             next_read == reads.size() && in_flight == 0;
+      return plan != nullptr && headers.empty() && storage_reads.empty() && arena_reads.empty() &&
+             in_flight == 0;
     }
   };
   using LoadPtr = std::shared_ptr<Load>;
@@ -120,14 +134,32 @@ class Loads {
   static void CountBytes(Load& load);
   void RequestSlots(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerBegins(Load& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts reads as long as slots are free.
+
+  // ---- load_reads.cc
+  // Decides which files are read from storage, and which lie in the arena.
+  void QueueReads(Load& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Starts reads as long as there is room for more windows.
   void Pump(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartArenaRead(const LoadPtr& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartStorageRead(const LoadPtr& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What follows whenever a read is back.
+  void ReadIsBack(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ArenaReadFinished(const LoadPtr& load, size_t read, const ArenaLeasePtr& image, bool intact)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The kept image of this file is not what was saved: storage has it.
+  void GoToStorage(const LoadPtr& load, uint32_t file, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HeaderVerified(const LoadPtr& load, size_t slot, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ReadFinished(const LoadPtr& load, size_t slot, size_t read, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void Deliver(const LoadPtr& load, size_t slot, const PlannedRead& read)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Deliver(Load& load, const ActiveReadPtr& active) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // One window, to every rank that wants some of the part.
+  void HandOver(Load& load, const ActiveReadPtr& active, const ReadPart& part,
+                const v1::Window& window) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where the part lies: in a slot or, in one or more pieces, in the kept image.
+  static std::vector<ArenaPart> MemoryOf(const Load& load, const ActiveRead& active,
+                                         const ReadPart& part);
   void GiveBack(Load& load, const ActiveReadPtr& read) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers a parked NextWindows if there is something to say.
   void AnswerNext(Load& load, RankLoad& rank, bool timed_out, Later& later)
@@ -154,6 +186,7 @@ class Loads {
   CallScope& scope_;
   Worlds& worlds_;
   Arena& arena_;
+  KeptImages& kept_;
 
   absl::Mutex mutex_;
   std::map<LoadKey, LoadPtr> loads_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include "daemon/node/arena.h"
 #include "daemon/node/call_scope.h"
 #include "daemon/node/handle_server.h"
+#include "daemon/node/kept_images.h"
 #include "daemon/node/loads.h"
 #include "daemon/node/persist.h"
 #include "daemon/node/saves.h"
@@ -89,6 +90,7 @@ struct Node::Parts : public HandleServerDelegate {
   ScopedAlarms alarms;
   Sessions sessions;
   std::unique_ptr<Arena> arena;
+  KeptImages kept;
   std::unique_ptr<Persister> persister;
   std::unique_ptr<Worlds> worlds;
   std::unique_ptr<Saves> saves;
@@ -114,6 +116,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(NodeOptions options,
                     environment.file_system, environment.clock, parts->alarms, environment.probe);
   if (!arena.ok()) return arena.status();
   parts->arena = *std::move(arena);
+  parts->arena->SetReclaimer([&kept = parts->kept] { return kept.GiveUpOne(); });
   parts->persister =
       std::make_unique<Persister>(environment.file_system, environment.probe,
                                   final_options.persist_threads, final_options.direct_io);
@@ -121,10 +124,11 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Create(NodeOptions options,
       final_options, environment.clock, parts->alarms, environment.coordinator, parts->scope,
       parts->sessions,
       [raw = parts.get()](const std::string& job) { return raw->saves->Unfinished(job); });
-  parts->saves = std::make_unique<Saves>(final_options, environment, parts->alarms, parts->scope,
-                                         *parts->worlds, *parts->arena, *parts->persister);
+  parts->saves =
+      std::make_unique<Saves>(final_options, environment, parts->alarms, parts->scope,
+                              *parts->worlds, *parts->arena, *parts->persister, parts->kept);
   parts->loads = std::make_unique<Loads>(final_options, environment, parts->alarms, parts->scope,
-                                         *parts->worlds, *parts->arena);
+                                         *parts->worlds, *parts->arena, parts->kept);
   Parts& built = *parts;
   std::unique_ptr<Node> node(new Node(std::move(parts)));
   absl::StatusOr<std::unique_ptr<HandleServer>> handles = HandleServer::Start(
@@ -179,6 +183,11 @@ void Node::Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinRespon
 void Node::BeginSave(SessionPtr session, v1::BeginSaveRequest request,
                      Done<v1::BeginSaveResponse> done) {
   parts_->saves->BeginSave(session, std::move(request), std::move(done));
+}
+
+void Node::ExtendSnapshot(SessionPtr session, v1::ExtendSnapshotRequest request,
+                          Done<v1::ExtendSnapshotResponse> done) {
+  parts_->saves->ExtendSnapshot(session, request, std::move(done));
 }
 
 void Node::FinishSnapshot(SessionPtr session, v1::FinishSnapshotRequest request,
@@ -267,6 +276,7 @@ v1::GetNodeStatusResponse Node::Status() const {
   status.set_version(parts_->options.version);
   status.set_arena_bytes(parts_->arena->total_bytes());
   status.set_arena_used_bytes(parts_->arena->used_bytes());
+  status.set_arena_kept_bytes(parts_->arena->idle_bytes());
   status.set_persist_paused(parts_->persister->paused());
   for (const SessionPtr& session : parts_->sessions.All()) {
     v1::SessionStatus* entry = status.add_sessions();

@@ -42,6 +42,8 @@ class Node {
   void Join(SessionPtr session, v1::JoinRequest request, Done<v1::JoinResponse> done);
   void BeginSave(SessionPtr session, v1::BeginSaveRequest request,
                  Done<v1::BeginSaveResponse> done);
+  void ExtendSnapshot(SessionPtr session, v1::ExtendSnapshotRequest request,
+                      Done<v1::ExtendSnapshotResponse> done);
   void FinishSnapshot(SessionPtr session, v1::FinishSnapshotRequest request,
                       Done<v1::FinishSnapshotResponse> done);
   void WaitSave(SessionPtr session, v1::WaitSaveRequest request, Done<v1::SaveStatus> done);

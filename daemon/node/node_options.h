@@ -34,6 +34,8 @@ struct NodeOptions {
   // A load holds at most load_windows x load_window_bytes of the arena.
   uint64_t load_window_bytes = uint64_t{16} << 20;
   int load_windows = 4;
+  // What was saved stays in the arena until its room is needed, for loads that follow soon.
+  bool keep_images = true;
   // O_DIRECT for data files, where the store can.
   bool direct_io = true;
 

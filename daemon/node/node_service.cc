@@ -51,6 +51,11 @@ class NodeService : public v1::Node::CallbackService {
                                       v1::BeginSaveResponse* response) override {
     return Serve(node_, *budget_, &ckptd::Node::BeginSave, context, request, response);
   }
+  grpc::ServerUnaryReactor* ExtendSnapshot(grpc::CallbackServerContext* context,
+                                           const v1::ExtendSnapshotRequest* request,
+                                           v1::ExtendSnapshotResponse* response) override {
+    return Serve(node_, *budget_, &ckptd::Node::ExtendSnapshot, context, request, response);
+  }
   grpc::ServerUnaryReactor* FinishSnapshot(grpc::CallbackServerContext* context,
                                            const v1::FinishSnapshotRequest* request,
                                            v1::FinishSnapshotResponse* response) override {

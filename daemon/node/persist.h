@@ -1,12 +1,5 @@
-// Writes data files from the arena to storage.
-//
-// One file, in this order:
-//   1. small contents are compared with their SHA-256;
-//   2. the step's folder, a new file with its space set aside;
-//   3. aligned blocks, several at a time, the checksums of each one's chunks computed on the
-//      arena just before it is written;
-//   4. the true size; fsync; close; fsync of the folder.
-// A step that fails ends the file: it is removed and never synced again.
+// Writes data files from the arena to storage, side by side; how one file is written is in
+// file_writer.h.
 #ifndef CKPTD_DAEMON_NODE_PERSIST_H_
 #define CKPTD_DAEMON_NODE_PERSIST_H_
 
@@ -48,7 +41,8 @@ struct FileToPersist {
   std::string file_name;
   FileOwner owner;
   DataFileLayoutPtr layout;
-  ArenaLeasePtr image;  // all but the header, which is written here
+  // All but the header, which is written here. Null: it comes in windows.
+  ArenaLeasePtr image;
   std::vector<ExpectedContent> expected;
   std::shared_ptr<PersistProgress> progress;
 };
@@ -57,7 +51,19 @@ struct PersistedFile {
   v1::DataFile file;
   // As in the layout: offset, size and checksums; the boxes are the caller's.
   std::vector<v1::Piece> pieces;
+  ArenaLeasePtr image;  // all of the file; null: it came in windows
 };
+
+// A file whose image is longer than what the arena has for it at once.
+class WindowedFile {
+ public:
+  virtual ~WindowedFile() = default;
+  // The next bytes of the image; the header lies in the first ones, and is written here. A
+  // window is given up when it was written, and the file ends with the one that has its end.
+  virtual void Add(ArenaLeasePtr window) = 0;
+};
+
+class FileWriter;
 
 // Thread-safe.
 class Persister {
@@ -69,7 +75,10 @@ class Persister {
   // `done` runs on a thread of this: OK when the file is durable. On failure nothing is left of
   // it, unless removing it failed too (the message says so).
   void Write(FileToPersist file, Done<PersistedFile> done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Files of this progress end with ABORTED, those not begun at once.
+  // The same, of a file without an image. It must be abandoned when no more windows come.
+  std::shared_ptr<WindowedFile> WriteWindows(FileToPersist file, Done<PersistedFile> done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Files of this progress end with ABORTED, at once those not begun or without a window.
   void Abandon(const std::shared_ptr<PersistProgress>& progress) ABSL_LOCKS_EXCLUDED(mutex_);
   // Removes files that were persisted, of an attempt that failed. Best effort: what stays
   // is found by the coordinator's collection.
@@ -82,7 +91,8 @@ class Persister {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  class FileWriter;
+  std::shared_ptr<FileWriter> MakeWriter(FileToPersist file, Done<PersistedFile> done);
+  void Queue(std::shared_ptr<FileWriter> writer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Start(std::shared_ptr<FileWriter> writer);
 
   FileSystem& file_system_;
@@ -93,6 +103,7 @@ class Persister {
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<FileWriter>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<FileWriter>> windowed_ ABSL_GUARDED_BY(mutex_);
   Executor executor_;  // last: its threads use the rest
 };
 

@@ -18,6 +18,7 @@ namespace ckptd {
 struct ImageChunk {
   uint64_t offset = 0;  // in the image
   uint64_t bytes = 0;
+  size_t sum = 0;  // which of the file's checksums: counted by piece, then ascending
 };
 
 // How many a piece has.
@@ -25,8 +26,10 @@ inline uint64_t ChunkCount(uint64_t piece_bytes) {
   return (piece_bytes + kChunkBytes - 1) / kChunkBytes;
 }
 
-// By piece, then ascending.
+// Ascending by offset.
 std::vector<ImageChunk> ListChunks(const DataFileLayout& layout);
+// What of them lies in [begin, end) of the image.
+std::vector<ImageChunk> CutChunks(std::span<const ImageChunk> chunks, uint64_t begin, uint64_t end);
 
 // A contiguous run of memory to be written, with the chunks that begin in it (they may end
 // in the next one): chunks[first_chunk, end_chunk).
@@ -37,10 +40,12 @@ struct ImageBlock {
   size_t end_chunk = 0;
 };
 
-// Blocks of at most `block_bytes` (a multiple of 4 KiB), ascending, that cover the image
-// from its beginning to file_bytes rounded up to 4 KiB. `chunks` must ascend by offset.
-std::vector<ImageBlock> ListBlocks(std::span<const ArenaPart> parts, uint64_t file_bytes,
-                                   uint64_t block_bytes, std::span<const ImageChunk> chunks);
+// Blocks of at most `block_bytes` (a multiple of 4 KiB), ascending, that cover a window of
+// the image: `parts`, whose first byte is the image's byte `begin`, but nothing behind
+// file_bytes rounded up to 4 KiB. `chunks` ascend by offset.
+std::vector<ImageBlock> ListBlocks(std::span<const ArenaPart> parts, uint64_t begin,
+                                   uint64_t file_bytes, uint64_t block_bytes,
+                                   std::span<const ImageChunk> chunks);
 
 }  // namespace ckptd
 

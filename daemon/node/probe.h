@@ -38,12 +38,16 @@ class NodeProbe {
   virtual void SaveFailed(absl::StatusCode /*code*/, v1::SavePhase /*during*/) {}
 
   // ---- loads ----
-  virtual void RestoreFinished(double /*seconds*/, uint64_t /*bytes_read*/) {}
+  // Bytes as read from storage, and those that were still in the arena.
+  virtual void RestoreFinished(double /*seconds*/, uint64_t /*bytes_read*/,
+                               uint64_t /*bytes_from_arena*/) {}
   virtual void RestoreFailed(absl::StatusCode /*code*/) {}
   virtual void ChecksumMismatch() {}
 
   // ---- arena ----
-  virtual void ArenaUsed(uint64_t /*used_bytes*/, uint64_t /*total_bytes*/) {}
+  // `kept_bytes` hold what was saved, until the room is needed; they are not in use.
+  virtual void ArenaUsed(uint64_t /*used_bytes*/, uint64_t /*kept_bytes*/,
+                         uint64_t /*total_bytes*/) {}
   virtual void ArenaWaiting(int /*requests*/) {}
 
   virtual void PersistPaused(bool /*paused*/) {}

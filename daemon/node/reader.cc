@@ -44,8 +44,12 @@ absl::Status LoadReader::Read(const PlannedRead& read, std::span<std::byte> buff
   }
   if (!status.ok()) return status;
   for (const ReadPart& part : read.parts) {
-    status = VerifyPart(part, bytes.subspan(part.buffer_offset, part.length));
-    if (!status.ok()) return status;
+    const std::optional<uint64_t> damage = FindDamage(part, [&](uint64_t at, uint64_t length) {
+      return Crc32c(bytes.subspan(part.buffer_offset + at, length));
+    });
+    if (!damage.has_value()) continue;
+    probe_.ChecksumMismatch();
+    return DamageError(part, *damage);
   }
   return absl::OkStatus();
 }
@@ -73,21 +77,48 @@ absl::Status LoadReader::ReadShared(const ReadableFile& file, BlockKey key,
   return absl::OkStatus();
 }
 
-absl::Status LoadReader::VerifyPart(const ReadPart& part, std::span<const std::byte> bytes) const {
-  const v1::WantedPiece& wanted = plan_->pieces(part.piece);
+std::optional<uint64_t> LoadReader::FindDamage(const ReadPart& part, RangeChecksum checksum) const {
+  const v1::Piece& piece = plan_->pieces(static_cast<int>(part.piece)).piece();
   uint64_t chunk = part.piece_offset / plan_->chunk_bytes();
-  for (uint64_t at = 0; at < bytes.size(); at += plan_->chunk_bytes(), ++chunk) {
-    const uint64_t length = std::min<uint64_t>(plan_->chunk_bytes(), bytes.size() - at);
-    const uint32_t expected = wanted.piece().chunk_crc32c(static_cast<int>(chunk));
-    if (Crc32c(bytes.subspan(at, length)) == expected) continue;
-    probe_.ChecksumMismatch();
-    return absl::DataLossError(absl::StrCat(
-        "checksum mismatch in ", Path(wanted.piece().file()), ": chunk ", chunk, " of tensor ",
-        wanted.name(), ", bytes ", wanted.piece().file_offset() + part.piece_offset + at, " to ",
-        wanted.piece().file_offset() + part.piece_offset + at + length,
-        ": the file was damaged after it was written; load another checkpoint"));
+  for (uint64_t at = 0; at < part.length; at += plan_->chunk_bytes(), ++chunk) {
+    const uint64_t length = std::min<uint64_t>(plan_->chunk_bytes(), part.length - at);
+    if (checksum(at, length) != piece.chunk_crc32c(static_cast<int>(chunk))) return at;
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+absl::Status LoadReader::DamageError(const ReadPart& part, uint64_t at) const {
+  const v1::WantedPiece& wanted = plan_->pieces(static_cast<int>(part.piece));
+  const uint64_t in_piece = part.piece_offset + at;
+  const uint64_t length = std::min<uint64_t>(plan_->chunk_bytes(), part.length - at);
+  return absl::DataLossError(
+      absl::StrCat("checksum mismatch in ", Path(wanted.piece().file()), ": chunk ",
+                   in_piece / plan_->chunk_bytes(), " of tensor ", wanted.name(), ", bytes ",
+                   wanted.piece().file_offset() + in_piece, " to ",
+                   wanted.piece().file_offset() + in_piece + length,
+                   ": the file was damaged after it was written; load another checkpoint"));
+}
+
+bool LoadReader::IsIntact(const PlannedRead& read, const ArenaLease& image) const {
+  for (const ReadPart& part : read.parts) {
+    const uint64_t offset = read.file_offset + part.buffer_offset;
+    const uint64_t element_bytes =
+        ElementBytes(*DataTypeFromNumber(plan_->pieces(static_cast<int>(part.piece)).data_type()));
+    uint64_t there = 0;
+    for (const ArenaPart& memory : image.Cut(offset, part.length)) {
+      if (memory.bytes.size() % element_bytes != 0) return false;
+      there += memory.bytes.size();
+    }
+    if (there != part.length) return false;
+    const auto checksum = [&](uint64_t at, uint64_t length) {
+      uint32_t sum = 0;
+      image.ForEachRun(offset + at, length,
+                       [&](std::span<const std::byte> run) { sum = Crc32c(run, sum); });
+      return sum;
+    };
+    if (FindDamage(part, checksum).has_value()) return false;
+  }
+  return true;
 }
 
 absl::Status LoadReader::VerifyHeader(uint32_t file, std::span<std::byte> buffer) {

@@ -1,17 +1,20 @@
-// Reads planned ranges into the arena and verifies every chunk.
+// Reads planned ranges into the arena and verifies every chunk, also of what lies there.
 #ifndef CKPTD_DAEMON_NODE_READER_H_
 #define CKPTD_DAEMON_NODE_READER_H_
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "ckptd/v1/coordinator.pb.h"
+#include "daemon/node/arena.h"
 #include "daemon/node/probe.h"
 #include "daemon/node/read_plan.h"
 #include "storage/file_system/file_system.h"
@@ -32,6 +35,9 @@ class LoadReader {
   // Fills buffer[0, read.length). DATA_LOSS names file, chunk and tensor.
   [[nodiscard]] absl::Status Read(const PlannedRead& read, std::span<std::byte> buffer)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether `image`, of the file that the read is of, has all the bytes that the read wants,
+  // with the right checksums, and can be handed over in whole elements where it lies.
+  bool IsIntact(const PlannedRead& read, const ArenaLease& image) const;
   // The file's size and its header's checksum; `buffer` is scratch.
   [[nodiscard]] absl::Status VerifyHeader(uint32_t file, std::span<std::byte> buffer)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -48,7 +54,11 @@ class LoadReader {
   [[nodiscard]] absl::Status ReadShared(const ReadableFile& file, BlockKey key,
                                         std::span<std::byte> block) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<ReadableFile>> Open(uint32_t file) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status VerifyPart(const ReadPart& part, std::span<const std::byte> bytes) const;
+  // The checksum of a range of the part.
+  using RangeChecksum = absl::FunctionRef<uint32_t(uint64_t at, uint64_t length)>;
+  // Where in the part the first chunk begins whose checksum is not the plan's.
+  std::optional<uint64_t> FindDamage(const ReadPart& part, RangeChecksum checksum) const;
+  absl::Status DamageError(const ReadPart& part, uint64_t at) const;
   std::string Path(uint32_t file) const;
 
   FileSystem& file_system_;

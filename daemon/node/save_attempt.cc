@@ -64,7 +64,8 @@ bool SaveAttempt::any_alive() const {
 bool SaveAttempt::waits_for_arena() const {
   return (tensors_requested && !tensors_leased) ||
          std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) {
-           return entry.second.small_decided && !entry.second.small_leased;
+           const RankPart& part = entry.second;
+           return (part.small_decided && !part.small_leased) || part.extend_done;
          });
 }
 
@@ -98,6 +99,7 @@ std::string SaveAttempt::DescribeWait() const {
       }
       return plan == nullptr ? "waited for the coordinator's plan" : "waited for arena memory";
     case v1::SAVE_PHASE_SNAPSHOT:
+      if (waits_for_arena()) return "waited for arena memory";
       return absl::StrCat("waited for the snapshot of rank ",
                           NameRanks(ranks, [](const RankPart& part) { return !part.finished; }));
     case v1::SAVE_PHASE_PERSIST:
@@ -195,31 +197,45 @@ v1::BeginSaveResponse SaveAttempt::Answer(uint32_t rank) const {
   return response;
 }
 
+uint64_t SaveAttempt::LeasedEnd(uint32_t rank) const {
+  const RankPart& part = ranks.at(rank);
+  return part.window_offset + (part.tensors == nullptr ? 0 : part.tensors->size_bytes());
+}
+
+FileToPersist SaveAttempt::MakeFile(int index, DataFileLayoutPtr layout, ArenaLeasePtr image,
+                                    const std::string& node, const std::string& store_path) const {
+  return {.store_path = store_path,
+          .job = key.job,
+          .step = step,
+          .file_name = DataFileName(key.epoch, key.save_number, node, index),
+          .owner = world.owner,
+          .layout = std::move(layout),
+          .image = std::move(image),
+          .progress = progress};
+}
+
+FileToPersist SaveAttempt::TensorFile(uint32_t rank, const std::string& node,
+                                      const std::string& store_path, ArenaLeasePtr lease) const {
+  return MakeFile(TensorFileIndex(rank), plan->images.at(rank)->file, std::move(lease), node,
+                  store_path);
+}
+
 std::vector<FileToPersist> SaveAttempt::FilesOf(uint32_t rank, const std::string& node,
                                                 const std::string& store_path) const {
   const RankPart& part = ranks.at(rank);
   std::vector<FileToPersist> files_of_rank;
-  const auto add = [&](int index, DataFileLayoutPtr layout, ArenaLeasePtr image) {
-    files_of_rank.push_back({.store_path = store_path,
-                             .job = key.job,
-                             .step = step,
-                             .file_name = DataFileName(key.epoch, key.save_number, node, index),
-                             .owner = world.owner,
-                             .layout = std::move(layout),
-                             .image = std::move(image),
-                             .progress = progress});
-  };
-  const TensorImage& image = *plan->images.at(rank);
-  if (image.file != nullptr) add(TensorFileIndex(rank), image.file, part.tensors);
-  if (part.small_image.file != nullptr) {
-    add(SmallFileIndex(rank), part.small_image.file, part.small_lease);
-    for (size_t i = 0; i < part.small_image.contents.size(); ++i) {
-      const uint32_t content = part.small_image.contents[i];
-      files_of_rank.back().expected.push_back(
-          {.piece = i,
-           .sha256 = part.small[content].sha256(),
-           .name = absl::StrCat(part.layout->small[content].name, " of rank ", rank)});
-    }
+  if (plan->images.at(rank)->file != nullptr && part.windows == nullptr) {
+    files_of_rank.push_back(TensorFile(rank, node, store_path, part.tensors));
+  }
+  if (part.small_image.file == nullptr) return files_of_rank;
+  FileToPersist& small_file = files_of_rank.emplace_back(
+      MakeFile(SmallFileIndex(rank), part.small_image.file, part.small_lease, node, store_path));
+  for (size_t i = 0; i < part.small_image.contents.size(); ++i) {
+    const uint32_t content = part.small_image.contents[i];
+    small_file.expected.push_back(
+        {.piece = i,
+         .sha256 = part.small[content].sha256(),
+         .name = absl::StrCat(part.layout->small[content].name, " of rank ", rank)});
   }
   return files_of_rank;
 }
@@ -333,6 +349,7 @@ void SaveAttempt::DropWhatIsOver() {
     part.layout.reset();
     part.small = {};
     part.small_image = {};
+    part.windows.reset();
     part.known_plan_id = {};
   }
 }

@@ -72,6 +72,11 @@ struct RankPart {
   ArenaLeasePtr small_lease;
   bool answered = false;
 
+  // Of an image that is longer than its window: `tensors` is the part that begins here.
+  uint64_t window_offset = 0;
+  std::shared_ptr<WindowedFile> windows;         // once the first window was given back
+  Done<v1::ExtendSnapshotResponse> extend_done;  // waits for the next one
+
   bool finished = false;  // FinishSnapshot
   double blocked_seconds = 0;
 };
@@ -115,6 +120,7 @@ struct SaveAttempt {
   NodePlanPtr plan;          // that of this attempt
   bool plan_from_cache = false;
   bool plan_requested = false;
+  uint64_t window_bytes = 0;  // of each image, at a time; 0: whole images
   ArenaTicketPtr ticket;
   bool tensors_requested = false;
   bool tensors_leased = false;
@@ -159,13 +165,20 @@ struct SaveAttempt {
   // Decides which contents this rank holds: those that no rank before it has named.
   std::vector<uint32_t> HoldContents(uint32_t rank);
   v1::BeginSaveResponse Answer(uint32_t rank) const;
-  // The files of a finished rank.
+  // Up to where the rank's tensor image was leased.
+  uint64_t LeasedEnd(uint32_t rank) const;
+  // The tensor file, whose image is `lease`, or comes in windows.
+  FileToPersist TensorFile(uint32_t rank, const std::string& node, const std::string& store_path,
+                           ArenaLeasePtr lease) const;
+  // The files of a finished rank that were not begun.
   std::vector<FileToPersist> FilesOf(uint32_t rank, const std::string& node,
                                      const std::string& store_path) const;
   // Books a file that is durable.
   void AddFile(uint32_t rank, bool is_small, PersistedFile file);
   // Of a failed attempt: its error instead of its files.
   v1::CommitSaveRequest CommitRequest(const std::string& node, bool with_layouts) const;
+  FileToPersist MakeFile(int index, DataFileLayoutPtr layout, ArenaLeasePtr image,
+                         const std::string& node, const std::string& store_path) const;
   // Gives up memory that nobody writes or reads any more.
   void ReleaseLeases();
   // Gives up all memory of a failed attempt; what a rank may still write to is taken out

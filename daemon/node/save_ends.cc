@@ -52,6 +52,12 @@ bool Saves::FilesAreOurs(const SaveAttempt& attempt, const absl::Status& why, To
   return told_by == ToldBy::kCoordinator && refused;
 }
 
+void Saves::RemoveFiles(const SaveAttempt& attempt, const std::vector<std::string>& paths) {
+  const std::string& store = attempt.world.store;
+  persister_.Remove(options_.stores.at(store), attempt.key.job, paths);
+  for (const std::string& path : paths) kept_.Drop({store, attempt.key.job, path});
+}
+
 void Saves::Fail(const SaveAttemptPtr& attempt, const absl::Status& why, ToldBy told_by,
                  Later& later) {
   if (!attempt->in_flight()) return;
@@ -60,13 +66,16 @@ void Saves::Fail(const SaveAttemptPtr& attempt, const absl::Status& why, ToldBy 
   environment_.probe.Warning(attempt->error.message());
   for (auto& [rank, part] : attempt->ranks) {
     if (part.begun && !part.answered) later.Answer(std::move(part.answer), attempt->error);
+    if (part.extend_done) {
+      later.Answer(std::exchange(part.extend_done, nullptr), attempt->error);
+    }
   }
   std::vector<std::string> paths;
   if (FilesAreOurs(*attempt, why, told_by)) {
     for (const v1::DataFile& file : attempt->files) paths.push_back(file.path());
   }
   later.Add([this, attempt, paths = std::move(paths)] {
-    persister_.Remove(options_.stores.at(attempt->world.store), attempt->key.job, paths);
+    RemoveFiles(*attempt, paths);
     persister_.Abandon(attempt->progress);
   });
   if (told_by == ToldBy::kUs && !attempt->commit_sent) {

@@ -4,13 +4,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/node/saves.h"
+#include "daemon/node/snapshot_windows.h"
 #include "proto/rpc/status.h"
 
 namespace ckptd {
 namespace {
 
-// Room for a small file's header and paddings, in what a ticket announces.
-constexpr uint64_t kSmallFileSlackBytes = uint64_t{1} << 20;
+// At most what the rank's small file takes of the arena: contents, header, paddings. Nothing
+// of a rank that is not here yet: the ranks' contents are mostly the same, and stored once.
+uint64_t MostSmallFileBytes(const RankPart& part) {
+  // Of a header's entry, beside the name: numbers and punctuation; of the content, padding.
+  constexpr uint64_t kEntryBytes = 256;
+  constexpr uint64_t kMostEscapedBytes = 6;  // of one byte of a name
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < part.small.size(); ++i) {
+    bytes += part.small[i].size_bytes() + kEntryBytes +
+             kMostEscapedBytes * part.layout->small[i].name.size();
+  }
+  return bytes == 0 ? 0 : RoundUp(bytes, kExtentAlignmentBytes) + kExtentAlignmentBytes;
+}
 
 absl::StatusOr<NodePlanPtr> MakePlan(const std::map<uint32_t, CheckedLayoutPtr>& layouts,
                                      const v1::PlanSaveResponse& response) {
@@ -47,6 +59,7 @@ void Saves::Advance(const SaveAttemptPtr& attempt, Later& later) {
   if (attempt->phase < v1::SAVE_PHASE_PERSIST) {
     environment_.probe.SnapshotFinished(
         absl::ToDoubleSeconds(attempt->snapshot_finished - attempt->started), attempt->bytes());
+    attempt->ticket.reset();
     SetPhase(*attempt, v1::SAVE_PHASE_PERSIST, later);
     ReportStaged(attempt, later);
   }
@@ -124,24 +137,32 @@ void Saves::AdvanceLeases(const SaveAttemptPtr& attempt, Later& later) {
 }
 
 void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
-  uint64_t expected = 0;
-  std::vector<ExtentAsk> asks;
+  uint64_t small_bytes = 0;
+  std::vector<uint64_t> sizes;
   std::vector<uint32_t> ranks;
   for (const auto& [rank, part] : attempt->ranks) {
-    uint64_t small_bytes = 0;
-    for (const v1::SmallContent& content : part.small) small_bytes += content.size_bytes();
-    expected += small_bytes + kSmallFileSlackBytes;
+    small_bytes += MostSmallFileBytes(part);
     const uint64_t bytes = attempt->plan->images.at(rank)->image_bytes();
     if (bytes == 0) continue;
-    expected += std::min(RoundUp(bytes, kExtentAlignmentBytes), arena_.total_bytes());
-    asks.push_back({.bytes = bytes});
+    sizes.push_back(bytes);
     ranks.push_back(rank);
   }
-  if (asks.empty()) {
+  if (sizes.empty()) {
     attempt->tensors_leased = true;
     return;
   }
-  attempt->ticket->Expect(std::min(expected, arena_.total_bytes()));
+  const absl::StatusOr<SnapshotWindows> windows =
+      PlanWindows(sizes, small_bytes, arena_.total_bytes());
+  if (!windows.ok()) return Fail(attempt, windows.status(), ToldBy::kUs, later);
+  attempt->window_bytes = windows->window_bytes;
+  std::vector<ExtentAsk> asks;
+  if (attempt->window_bytes == 0) {
+    attempt->ticket->Expect(windows->expected_bytes);
+    for (uint64_t bytes : sizes) asks.push_back({.bytes = bytes});
+  } else {
+    attempt->ticket->ExpectRevolving(windows->expected_bytes);
+    for (uint64_t bytes : sizes) asks.push_back({.bytes = std::min(bytes, attempt->window_bytes)});
+  }
   auto leased = [this, attempt, ranks = std::move(ranks)](
                     absl::StatusOr<std::vector<ArenaLeasePtr>> leases) mutable {
     Later after;
@@ -200,7 +221,7 @@ void Saves::AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later) {
     all_answered &= part.answered;
   }
   if (!all_answered || attempt->phase != v1::SAVE_PHASE_PLAN) return;
-  attempt->ticket.reset();  // it has all that it needs
+  if (attempt->window_bytes == 0) attempt->ticket.reset();  // it has all that it needs
   environment_.probe.PlanFinished(
       absl::ToDoubleSeconds(environment_.clock.Now() - attempt->started), attempt->plan_from_cache);
   SetPhase(*attempt, v1::SAVE_PHASE_SNAPSHOT, later);
@@ -211,6 +232,10 @@ void Saves::PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& lat
       attempt->FilesOf(rank, options_.node_name, options_.stores.at(attempt->world.store));
   // The writer holds the memory from here on.
   RankPart& part = attempt->ranks.at(rank);
+  if (part.windows != nullptr) {
+    later.Add(
+        [windows = part.windows, last = part.tensors]() mutable { windows->Add(std::move(last)); });
+  }
   part.tensors.reset();
   part.small_lease.reset();
   for (FileToPersist& file : files) {
@@ -233,11 +258,14 @@ void Saves::FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_
   if (!file.ok()) return Fail(attempt, file.status(), ToldBy::kUs, later);
   if (!attempt->in_flight()) {
     // It was given up while the file's last step ran.
-    later.Add([this, attempt, path = file->file.path()] {
-      persister_.Remove(options_.stores.at(attempt->world.store), attempt->key.job, {path});
-    });
+    later.Add([this, attempt, path = file->file.path()] { RemoveFiles(*attempt, {path}); });
     return;
   }
+  // Before anybody learns that the file is durable: its memory is not in use any more.
+  if (options_.keep_images && file->image != nullptr) {
+    kept_.Keep({attempt->world.store, attempt->key.job, file->file.path()}, std::move(file->image));
+  }
+  file->image.reset();
   attempt->AddFile(rank, is_small, *std::move(file));
   Advance(attempt, later);
 }

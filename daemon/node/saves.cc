@@ -14,14 +14,15 @@
 
 namespace ckptd {
 Saves::Saves(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms,
-             CallScope& scope, Worlds& worlds, Arena& arena, Persister& persister)
+             CallScope& scope, Worlds& worlds, Arena& arena, Persister& persister, KeptImages& kept)
     : options_(options),
       environment_(environment),
       alarms_(alarms),
       scope_(scope),
       worlds_(worlds),
       arena_(arena),
-      persister_(persister) {}
+      persister_(persister),
+      kept_(kept) {}
 
 void Saves::BeginSave(const SessionPtr& session, v1::BeginSaveRequest request,
                       Done<v1::BeginSaveResponse> done) {
@@ -250,6 +251,11 @@ void Saves::FinishSnapshot(const SessionPtr& session, const v1::FinishSnapshotRe
                             absl::StrCat("rank ", rank,
                                          part.finished ? " has finished its snapshot already"
                                                        : " has no lease yet to have copied into")));
+  }
+  if (attempt.in_flight() && request.error().empty() && part.answered &&
+      attempt.LeasedEnd(rank) < attempt.plan->images.at(rank)->image_bytes()) {
+    return later.Answer(std::move(done), absl::FailedPreconditionError(absl::StrCat(
+                                             "rank ", rank, " has not copied all of its image")));
   }
   if (!std::exchange(part.finished, true)) {
     // No longer than the attempt: one trainer's number must not spoil the node's metrics.

@@ -16,6 +16,7 @@
 #include "ckptd/v1/node.pb.h"
 #include "daemon/node/arena.h"
 #include "daemon/node/call_scope.h"
+#include "daemon/node/kept_images.h"
 #include "daemon/node/node_options.h"
 #include "daemon/node/persist.h"
 #include "daemon/node/save_attempt.h"
@@ -35,10 +36,12 @@ namespace ckptd {
 class Saves {
  public:
   Saves(const NodeOptions& options, NodeEnvironment environment, Alarms& alarms, CallScope& scope,
-        Worlds& worlds, Arena& arena, Persister& persister);
+        Worlds& worlds, Arena& arena, Persister& persister, KeptImages& kept);
 
   void BeginSave(const SessionPtr& session, v1::BeginSaveRequest request,
                  Done<v1::BeginSaveResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ExtendSnapshot(const SessionPtr& session, const v1::ExtendSnapshotRequest& request,
+                      Done<v1::ExtendSnapshotResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of a failed attempt, too: it frees the rank's memory, and answers the error.
   void FinishSnapshot(const SessionPtr& session, const v1::FinishSnapshotRequest& request,
                       Done<v1::FinishSnapshotResponse> done) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -97,10 +100,23 @@ class Saves {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Planned(const SaveAttemptPtr& attempt, absl::StatusOr<NodePlanPtr> plan, ToldBy told_by)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // ---- snapshot_extension.cc: images that go through the arena window by window ----
+  absl::Status CheckExtension(const SaveAttempt& attempt, uint32_t rank,
+                              const v1::ExtendSnapshotRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveWindow(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RequestWindow(const SaveAttemptPtr& attempt, uint32_t rank, absl::Time deadline,
+                     Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WindowLeased(const SaveAttemptPtr& attempt, uint32_t rank,
+                    absl::StatusOr<std::vector<ArenaLeasePtr>> leases) ABSL_LOCKS_EXCLUDED(mutex_);
+
   void PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,
                      absl::StatusOr<PersistedFile> file) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Removes the files of an attempt that failed, and their copies in the arena.
+  void RemoveFiles(const SaveAttempt& attempt, const std::vector<std::string>& paths);
   void ReportStaged(const SaveAttemptPtr& attempt, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Commit(const SaveAttemptPtr& attempt, bool with_layouts, Later& later)
@@ -136,6 +152,7 @@ class Saves {
   Worlds& worlds_;
   Arena& arena_;
   Persister& persister_;
+  KeptImages& kept_;
 
   mutable absl::Mutex mutex_;
   SaveMemory memory_ ABSL_GUARDED_BY(mutex_);

@@ -26,6 +26,7 @@ NodeOptions ToNodeOptions(const ServerOptions& options) {
   result.stores = options.stores;
   result.arena_bytes = options.arena_bytes;
   result.slab_bytes = options.slab_bytes;
+  result.keep_images = options.memory_restore;
   return result;
 }
 

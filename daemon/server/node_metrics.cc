@@ -39,6 +39,8 @@ NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
                                 "This node's bytes of committed checkpoints.")),
       restore_bytes_(
           AddCounter(registry, "ckptd_restore_bytes_total", "Bytes read from storage for loads.")),
+      restore_arena_bytes_(AddCounter(registry, "ckptd_restore_arena_bytes_total",
+                                      "Bytes of loads that were still in the arena.")),
       checksum_failures_(AddCounter(registry, "ckptd_checksum_failures_total",
                                     "Chunks read from storage whose checksum was wrong.")),
       warnings_(AddCounter(registry, "ckptd_node_warnings_total",
@@ -47,6 +49,8 @@ NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
                              "When this node last had a part in a committed save, Unix time.")),
       arena_bytes_(AddGauge(registry, "ckptd_arena_bytes", "Size of the arena.")),
       arena_used_bytes_(AddGauge(registry, "ckptd_arena_used_bytes", "Arena bytes in use.")),
+      arena_kept_bytes_(AddGauge(registry, "ckptd_arena_kept_bytes",
+                                 "Arena bytes that hold what was saved, until they are needed.")),
       arena_waiting_(
           AddGauge(registry, "ckptd_arena_waiting_requests", "Requests that wait for arena.")),
       persist_paused_(AddGauge(registry, "ckptd_persist_paused", "1 while persist is paused.")),
@@ -95,9 +99,10 @@ void NodeMetrics::SaveFailed(absl::StatusCode code, v1::SavePhase during) {
                {{"code", CodeName(code)}, {"phase", v1::SavePhase_Name(during)}});
 }
 
-void NodeMetrics::RestoreFinished(double seconds, uint64_t bytes_read) {
+void NodeMetrics::RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) {
   restore_seconds_.Observe(seconds);
   restore_bytes_.Increment(static_cast<double>(bytes_read));
+  restore_arena_bytes_.Increment(static_cast<double>(bytes_from_arena));
 }
 
 void NodeMetrics::RestoreFailed(absl::StatusCode code) {
@@ -107,8 +112,9 @@ void NodeMetrics::RestoreFailed(absl::StatusCode code) {
 
 void NodeMetrics::ChecksumMismatch() { checksum_failures_.Increment(); }
 
-void NodeMetrics::ArenaUsed(uint64_t used_bytes, uint64_t total_bytes) {
+void NodeMetrics::ArenaUsed(uint64_t used_bytes, uint64_t kept_bytes, uint64_t total_bytes) {
   arena_used_bytes_.Set(static_cast<double>(used_bytes));
+  arena_kept_bytes_.Set(static_cast<double>(kept_bytes));
   arena_bytes_.Set(static_cast<double>(total_bytes));
 }
 

@@ -31,11 +31,11 @@ class NodeMetrics : public NodeProbe {
   void SaveDurable(double seconds, uint64_t bytes, absl::Time when) override;
   void SaveFailed(absl::StatusCode code, v1::SavePhase during) override;
 
-  void RestoreFinished(double seconds, uint64_t bytes_read) override;
+  void RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) override;
   void RestoreFailed(absl::StatusCode code) override;
   void ChecksumMismatch() override;
 
-  void ArenaUsed(uint64_t used_bytes, uint64_t total_bytes) override;
+  void ArenaUsed(uint64_t used_bytes, uint64_t kept_bytes, uint64_t total_bytes) override;
   void ArenaWaiting(int requests) override;
 
   void PersistPaused(bool paused) override;
@@ -59,11 +59,13 @@ class NodeMetrics : public NodeProbe {
   prometheus::Counter& persist_bytes_;
   prometheus::Counter& durable_bytes_;
   prometheus::Counter& restore_bytes_;
+  prometheus::Counter& restore_arena_bytes_;
   prometheus::Counter& checksum_failures_;
   prometheus::Counter& warnings_;
   prometheus::Gauge& last_success_;
   prometheus::Gauge& arena_bytes_;
   prometheus::Gauge& arena_used_bytes_;
+  prometheus::Gauge& arena_kept_bytes_;
   prometheus::Gauge& arena_waiting_;
   prometheus::Gauge& persist_paused_;
   prometheus::Family<prometheus::Gauge>& fallbacks_;

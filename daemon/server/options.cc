@@ -27,6 +27,7 @@ struct Raw {
   std::string listen;
   std::string metrics_listen;
   std::string log_format = "text";
+  std::string memory_restore = "on";
   bool insecure_listen_beyond_loopback = false;
 };
 
@@ -105,6 +106,9 @@ void DeclareNode(Raw& raw, FlagSet& flags) {
   flags.Bytes("slab-bytes",
               "unit in which the arena is given to jobs; 0: an eighth of it, at most 1GiB",
               {0, kLargestSlabBytes}, options.slab_bytes);
+  flags.Choice("memory-restore", {"on", std::string(kOff)},
+               "loads take what the arena still holds of a save from there, not from storage",
+               raw.memory_restore);
 }
 
 void DeclareSecret(Raw& raw, FlagSet& flags) {
@@ -281,6 +285,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(Role role,
   } else {
     problems.push_back(std::string(operands.status().message()));
   }
+  raw.options.memory_restore = raw.memory_restore != kOff;
   raw.options.log_format = raw.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   ResolveStores(raw, problems);
   ResolveAddresses(raw, problems);

@@ -34,6 +34,7 @@ struct ServerOptions {
   std::string node_name;
   uint64_t arena_bytes = 0;
   uint64_t slab_bytes = 0;
+  bool memory_restore = true;
   std::optional<Address> coordinator;
 
   // Coordinator.

@@ -6,7 +6,8 @@
                done and nothing of it is on storage
                -> that step appears, with no trainer alive
     2 x TP     resumes from it, twice: once without Adam's state (the comparison of
-               losses must notice), once as it should be, to the end
+               losses must notice), once as it should be, to the end, from files: the
+               daemon, which still had the step in its arena, was restarted
 
 Every restored tensor is compared with the digests that the trainers wrote at save(), and
 the losses after each resume with those of a run that was never interrupted.
@@ -147,7 +148,9 @@ class MainJob:
 
     def _to_the_end(self):
         step = self._schedule.second_kill
-        report.say("2 x TP, resuming as it should be")
+        report.say("ckptd is restarted; 2 x TP, resuming as it should be")
+        require(self._daemon.stop() == 0, f"ckptd did not end well; see {self._daemon.log}")
+        self._daemon.start()
         with self._trainers("third", 2, self._saving(), "--resume", layout="tensor",
                             seed=4) as trainers:
             trainers.finish()
@@ -162,7 +165,8 @@ class MainJob:
         restored = trainers.wait_for("restored", count=trainers.world_size)
         require({event["step"] for event in restored} == {step},
                 f"resumed from steps {[event['step'] for event in restored]}, not {step}")
-        self.report.add_restore(trainers, restored)
+        from_storage = self._daemon.bytes_read_from_storage() > 0
+        self.report.add_restore(trainers, restored, "storage" if from_storage else "arena")
 
     def _difference(self, trainers, resumed_from):
         return largest_difference(trainers.losses(), self._reference, resumed_from + 1,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -35,14 +36,31 @@ class Daemon:
         self._ckptctl = build / "client/ctl/ckptctl"
         for name in ("run", "state", "store"):
             (folder / name).mkdir(mode=0o750)
-        ready_file = folder / "ready.json"
-        command = [build / "daemon/server/ckptd", "standalone",
-                   f"--socket-dir={self.socket_dir}", f"--state-dir={folder / 'state'}",
-                   f"--store=default={folder / 'store'}", f"--ready-file={ready_file}",
-                   "--arena-bytes=512MiB", "--metrics-listen=127.0.0.1:0"]
-        with open(self.log, "wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait_until("the daemon is ready", ready_file.exists, START_SECONDS)
+        self._ready_file = folder / "ready.json"
+        self._command = [
+            build / "daemon/server/ckptd", "standalone", f"--socket-dir={self.socket_dir}",
+            f"--state-dir={folder / 'state'}", f"--store=default={folder / 'store'}",
+            f"--ready-file={self._ready_file}", "--arena-bytes=512MiB",
+            "--metrics-listen=127.0.0.1:0"]
+        self._process = None
+        self.start()
+
+    def start(self):
+        """Returns when it answers."""
+        self._ready_file.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        self.wait_until("the daemon is ready", self._ready_file.exists, START_SECONDS)
+
+    def bytes_read_from_storage(self):
+        """By loads, since the daemon was started."""
+        port = json.loads(self._ready_file.read_text(encoding="utf-8"))["metrics_port"]
+        url = f"http://127.0.0.1:{port}/metrics"
+        with urllib.request.urlopen(url, timeout=START_SECONDS) as response:
+            lines = response.read().decode().splitlines()
+        (value,) = [line.split()[1] for line in lines
+                    if line.startswith("ckptd_restore_bytes_total ")]
+        return float(value)
 
     def try_ckptctl(self, *arguments):
         return subprocess.run(

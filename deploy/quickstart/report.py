@@ -27,14 +27,14 @@ class Report:
         self._saves.append((f"step {step}", "trainers dead", "-",
                             f"{seconds:.2f} s after the pause", "-"))
 
-    def add_restore(self, trainers, events):
+    def add_restore(self, trainers, events, source):
         different = [name for event in events for name in event["different"]]
         for name in different[:10]:
             say(f"  DIFFERS: {name}")
         self.equal += sum(event["equal"] for event in events)
         self.different += len(different)
         self._restores.append((
-            f"step {events[0]['step']}", f"{trainers.world_size} ranks",
+            f"step {events[0]['step']}", f"{trainers.world_size} ranks", source,
             f"{max(event['seconds'] for event in events):.2f} s",
             f"{sum(event['bytes'] for event in events) / 1e6:.1f} MB"))
         if not different:
@@ -43,7 +43,7 @@ class Report:
 
     def print_table(self):
         self._print(("save", "by", "stall", "durable after", "written"), self._saves)
-        self._print(("restore", "by", "time", "delivered"), self._restores)
+        self._print(("restore", "by", "from", "time", "delivered"), self._restores)
 
     @staticmethod
     def _print(header, rows):

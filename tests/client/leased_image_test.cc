@@ -96,15 +96,32 @@ TEST_CASE("what would leave the lease is refused and nothing is written") {
   CHECK(image->Write(bytes, 5990).ok());
 }
 
-TEST_CASE("a lease with a hole, too short, or outside its slab is refused") {
+TEST_CASE("a lease of a part of the image takes what lies in that part, and says which it is") {
+  const Slabs slabs;
+  const auto find = [&](uint64_t id) { return slabs.Find(id); };
+  v1::Lease later = TwoSegments();
+  later.set_image_bytes(100'000);
+  later.mutable_segments(0)->set_image_offset(40'960);
+  later.mutable_segments(1)->set_image_offset(40'960 + 4096);
+  const auto image = LeasedImage::Map(later, find);
+  REQUIRE(image.ok());
+  CHECK_FALSE(image->is_whole());
+  CHECK((image->begin() == 40'960 && image->end() == 40'960 + 8192));
+  const std::vector<std::byte> bytes(10, std::byte{1});
+  CHECK(absl::IsOutOfRange(image->Write(bytes, 40'955)));
+  CHECK(absl::IsOutOfRange(image->Write(bytes, 40'960 + 8187)));
+  CHECK(image->Write(bytes, 40'960 + 4091).ok());
+  CHECK(*slabs.At(1, 8191) == std::byte{1});
+  CHECK(*slabs.At(2, 1024) == std::byte{1});
+  CHECK(LeasedImage::Map(TwoSegments(), find)->is_whole());
+}
+
+TEST_CASE("a lease with a hole, or outside its slab, is refused") {
   const Slabs slabs;
   const auto find = [&](uint64_t id) { return slabs.Find(id); };
   v1::Lease hole = TwoSegments();
   hole.mutable_segments(1)->set_image_offset(4100);
   CHECK(absl::IsDataLoss(LeasedImage::Map(hole, find).status()));
-  v1::Lease short_lease = TwoSegments();
-  short_lease.set_image_bytes(9000);
-  CHECK(absl::IsDataLoss(LeasedImage::Map(short_lease, find).status()));
   v1::Lease outside = TwoSegments();
   outside.mutable_segments(1)->set_slab_offset(kSlabBytes - 4);
   CHECK(absl::IsOutOfRange(LeasedImage::Map(outside, find).status()));

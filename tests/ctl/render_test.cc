@@ -95,6 +95,7 @@ TEST_CASE("status shows arena, sessions and saves in flight") {
   status.set_version("0.1.0");
   status.set_arena_bytes(uint64_t{4} << 30);
   status.set_arena_used_bytes(uint64_t{1} << 30);
+  status.set_arena_kept_bytes(uint64_t{2} << 30);
   v1::SessionStatus* trainer = status.add_sessions();
   trainer->set_process_id(12);
   trainer->set_user_id(1000);
@@ -113,7 +114,7 @@ TEST_CASE("status shows arena, sessions and saves in flight") {
   save->set_persisted_bytes(1024);
   CHECK(StatusText(status) ==
         "node n0, ckptd 0.1.0\n"
-        "  arena    1.0 GiB of 4.0 GiB in use\n"
+        "  arena    1.0 GiB of 4.0 GiB in use, 2.0 GiB kept for loads\n"
         "  persist  running\n"
         "\n"
         " PID   UID  JOB  RANK  EPOCH  COPY PATH\n"

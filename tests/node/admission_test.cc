@@ -58,5 +58,24 @@ TEST_CASE("released memory serves the next in line, and the holders are named") 
   CHECK(admission.Next().has_value());
 }
 
+TEST_CASE("idle memory is nobody's: it counts neither as used nor as held, and is freed alone") {
+  Admission admission({4 * kPage});
+  const TicketId saved = admission.Open("a", "saving step 1");
+  REQUIRE(admission.Ask(saved, {{.bytes = 3 * kPage}}).ok());
+  std::optional<Admission::Admitted> kept = admission.Next();
+  REQUIRE(kept.has_value());
+  admission.Complete(saved);
+  admission.SetIdle(saved, kept->grant.blocks[0]);
+  CHECK(admission.used_bytes() == 0);
+  CHECK(admission.idle_bytes() == 3 * kPage);
+  CHECK(admission.Holders() == "nobody");
+  const TicketId next = admission.Open("a", "saving step 2");
+  REQUIRE(admission.Ask(next, {{.bytes = 2 * kPage}}).ok());
+  CHECK_FALSE(admission.Next().has_value());
+  admission.ReleaseIdle(kept->grant.blocks[0]);
+  CHECK(admission.idle_bytes() == 0);
+  CHECK(admission.Next().has_value());
+}
+
 }  // namespace
 }  // namespace ckptd

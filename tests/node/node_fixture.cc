@@ -48,7 +48,7 @@ void FakeCoordinator::PlanSave(v1::PlanSaveRequest request, Done<v1::PlanSaveRes
     absl::MutexLock lock(&mutex_);
     response.set_plan_id(absl::StrCat("plan", ++plans_));
     for (const v1::RankLayout& rank : request.ranks()) {
-      v1::Layout& layout = layouts_[rank.rank()];
+      v1::Layout& layout = layouts_[{request.job(), rank.rank()}];
       layout.ParseFromString(rank.layout());
       v1::RankPlan* plan = response.add_ranks();
       plan->set_rank(rank.rank());
@@ -86,13 +86,16 @@ void FakeCoordinator::PlanLoad(v1::PlanLoadRequest request, Done<v1::PlanLoadRes
   {
     absl::MutexLock lock(&mutex_);
     if (holds_plans_) return held_plans_.push_back(std::move(done));
-    const v1::CommitSaveRequest& saved = commits_.back();
+    const auto last = std::find_if(commits_.rbegin(), commits_.rend(), [&](const auto& commit) {
+      return commit.job() == request.job() && commit.error_code() == 0;
+    });
+    const v1::CommitSaveRequest& saved = *last;
     response.set_step(saved.step());
     response.set_store("main");
     response.set_chunk_bytes(kChunkBytes);
     *response.mutable_files() = saved.files();
     for (const v1::WrittenPiece& written : saved.pieces()) {
-      const v1::Shard& shard = layouts_[written.rank()].shards(written.shard());
+      const v1::Shard& shard = layouts_[{request.job(), written.rank()}].shards(written.shard());
       v1::WantedPiece wanted;
       wanted.set_name(shard.name());
       wanted.set_data_type(shard.data_type());
@@ -210,9 +213,30 @@ void CountingProbe::CoordinatorCallRetried(absl::StatusCode) {
   absl::MutexLock lock(&mutex_);
   ++retries_;
 }
-void CountingProbe::ArenaUsed(uint64_t used_bytes, uint64_t) {
+void CountingProbe::ArenaUsed(uint64_t used_bytes, uint64_t, uint64_t) {
   absl::MutexLock lock(&mutex_);
   arena_used_bytes_ = used_bytes;
+}
+void CountingProbe::RestoreFinished(double, uint64_t bytes_read, uint64_t bytes_from_arena) {
+  absl::MutexLock lock(&mutex_);
+  bytes_from_storage_ += bytes_read;
+  bytes_from_arena_ += bytes_from_arena;
+}
+void CountingProbe::Warning(absl::string_view text) {
+  absl::MutexLock lock(&mutex_);
+  absl::StrAppend(&warnings_, text, "\n");
+}
+uint64_t CountingProbe::bytes_from_storage() const {
+  absl::MutexLock lock(&mutex_);
+  return bytes_from_storage_;
+}
+uint64_t CountingProbe::bytes_from_arena() const {
+  absl::MutexLock lock(&mutex_);
+  return bytes_from_arena_;
+}
+std::string CountingProbe::warnings() const {
+  absl::MutexLock lock(&mutex_);
+  return warnings_;
 }
 void CountingProbe::AwaitArenaEmpty() {
   absl::MutexLock lock(&mutex_);
@@ -254,6 +278,7 @@ NodeFixture::NodeFixture(const FixtureOptions& wanted)
   options.version = "test";
   options.stores["main"] = folder.path();
   options.arena_bytes = wanted.arena_bytes;
+  options.keep_images = wanted.keep_images;
   options.session_limit_per_user = wanted.session_limit_per_user;
   options.load_windows = 2;
   const Clock& node_clock = wanted.manual_time ? clock : SystemClock();

@@ -96,7 +96,13 @@ class CountingProbe : public NodeProbe {
   void CoordinatorCallRetried(absl::StatusCode code) override;
   double longest_stall() const;
   int retries() const;
-  void ArenaUsed(uint64_t used_bytes, uint64_t total_bytes) override;
+  void ArenaUsed(uint64_t used_bytes, uint64_t kept_bytes, uint64_t total_bytes) override;
+  void RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) override;
+  void Warning(absl::string_view text) override;
+  // Of all loads.
+  uint64_t bytes_from_storage() const;
+  uint64_t bytes_from_arena() const;
+  std::string warnings() const;
   void AwaitArenaEmpty();
   void AwaitClosed(int sessions);
   int mismatches() const;
@@ -108,12 +114,16 @@ class CountingProbe : public NodeProbe {
   uint64_t arena_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int retries_ ABSL_GUARDED_BY(mutex_) = 0;
   double longest_stall_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_from_storage_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_from_arena_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string warnings_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct FixtureOptions {
   uint64_t arena_bytes = uint64_t{16} << 20;
   bool manual_time = false;  // time passes only when the test calls `time.Advance`
   size_t session_limit_per_user = 1024;
+  bool keep_images = false;  // what is loaded comes from storage
 };
 
 class NodeFixture {

@@ -1,5 +1,8 @@
 #include "daemon/node/persist_blocks.h"
 
+#include <map>
+#include <utility>
+
 #include "tests/catch.h"
 
 namespace ckptd {
@@ -31,7 +34,7 @@ TEST_CASE("blocks cover the file's pages once, and each chunk belongs to the blo
       Chunks({1, kPage - 1, kPage, 3 * kPage, 3 * kPage + 1, 6 * kPage, 15 * kPage});
   const uint64_t file_bytes = GENERATE(1, kPage, 6 * kPage + 1, 16 * kPage, 17 * kPage);
   const uint64_t block_bytes = GENERATE(1, 2, 3, 100) * kPage;
-  const std::vector<ImageBlock> blocks = ListBlocks(parts, file_bytes, block_bytes, chunks);
+  const std::vector<ImageBlock> blocks = ListBlocks(parts, 0, file_bytes, block_bytes, chunks);
   uint64_t covered = 0;
   size_t chunk = 0;
   for (const ImageBlock& block : blocks) {
@@ -54,6 +57,34 @@ TEST_CASE("blocks cover the file's pages once, and each chunk belongs to the blo
   }
   CHECK(covered == (file_bytes + kPage - 1) / kPage * kPage);
   CHECK((chunk == chunks.size() || chunks[chunk].offset >= covered));
+}
+
+TEST_CASE("a window's blocks begin where it begins, and end with the file") {
+  const std::vector<ArenaPart> parts = Parts({2, 3});
+  const std::vector<ImageBlock> blocks = ListBlocks(parts, 10 * kPage, 13 * kPage + 1, kPage, {});
+  REQUIRE(blocks.size() == 4);
+  CHECK(blocks.front().offset == 10 * kPage);
+  CHECK(blocks.front().bytes.data() == parts[0].bytes.data());
+  CHECK(blocks.back().offset == 13 * kPage);
+}
+
+TEST_CASE("chunks are cut at a window's ends, each part for the same checksum, none lost") {
+  const std::vector<ImageChunk> chunks = {{.offset = 100, .bytes = 50, .sum = 2},
+                                          {.offset = 160, .bytes = 40, .sum = 0},
+                                          {.offset = 200, .bytes = 30, .sum = 1}};
+  const uint64_t border = GENERATE(100, 101, 149, 150, 155, 160, 180, 200, 229, 230);
+  std::map<size_t, std::pair<uint64_t, uint64_t>> joined;  // sum -> offset, bytes
+  for (const auto& [begin, end] : {std::pair<uint64_t, uint64_t>{0, border}, {border, 1000}}) {
+    for (const ImageChunk& part : CutChunks(chunks, begin, end)) {
+      CHECK((part.bytes > 0 && part.offset >= begin && part.offset + part.bytes <= end));
+      auto [whole, is_first] = joined.try_emplace(part.sum, part.offset, uint64_t{0});
+      CHECK(whole->second.first + whole->second.second == part.offset);
+      whole->second.second += part.bytes;
+    }
+  }
+  for (const ImageChunk& chunk : chunks) {
+    CHECK(joined[chunk.sum] == std::pair(chunk.offset, chunk.bytes));
+  }
 }
 
 TEST_CASE("a piece's chunks restart at its beginning and its last one is what is left") {

@@ -15,19 +15,19 @@ def pytest_runtest_makereport():
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory):
-    """One daemon for all tests of a file."""
-    process = DaemonProcess(tmp_path_factory.mktemp("ckptd")).start()
+    """One daemon for all tests of a file. What is loaded from it comes from storage."""
+    process = DaemonProcess(tmp_path_factory.mktemp("ckptd"), "--memory-restore=off").start()
     yield process
     process.kill()
 
 
 @pytest.fixture
 def start_daemon(tmp_path_factory):
-    """Starts daemons of the test's own: start_daemon(*options)."""
+    """Starts daemons of the test's own: start_daemon(*options, arena="256MiB")."""
     processes = []
 
-    def start(*options):
-        processes.append(DaemonProcess(tmp_path_factory.mktemp("ckptd"), *options))
+    def start(*options, **keywords):
+        processes.append(DaemonProcess(tmp_path_factory.mktemp("ckptd"), *options, **keywords))
         return processes[-1].start()
 
     yield start

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import subprocess
+import urllib.request
 
 from waiting import HANG_SECONDS, until
 
@@ -92,6 +93,14 @@ class DaemonProcess:
         result = self.ckptctl("status", "--json")
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        url = f"http://127.0.0.1:{self.ready['metrics_port']}/metrics"
+        with urllib.request.urlopen(url, timeout=HANG_SECONDS) as response:
+            lines = response.read().decode().splitlines()
+        (value,) = [line.split()[1] for line in lines if line.startswith(name + " ")]
+        return float(value)
 
     def sessions(self, job):
         """Of the job's ranks, as `ckptctl status` has them."""

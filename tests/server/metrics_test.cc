@@ -49,7 +49,7 @@ TEST_CASE("a save's phases reach the metrics endpoint in base units") {
   Scrape scrape;
   scrape.node.SnapshotFinished(0.3, 1000);
   scrape.node.PersistFinished(400, 1000);
-  scrape.node.ArenaUsed(10, 100);
+  scrape.node.ArenaUsed(10, 20, 100);
   scrape.node.SaveFailed(absl::StatusCode::kDataLoss, v1::SAVE_PHASE_PERSIST);
   scrape.node.SaveDurable(1, 1000, absl::FromUnixSeconds(1'800'000'000));
   const std::string text = scrape.Text();
@@ -59,6 +59,7 @@ TEST_CASE("a save's phases reach the metrics endpoint in base units") {
   CHECK_THAT(text, Contains("ckptd_persist_seconds_bucket{le=\"+Inf\"} 1\n"));
   CHECK_THAT(text, Contains("ckptd_persist_bytes_total 1000\n"));
   CHECK_THAT(text, Contains("ckptd_arena_used_bytes 10\n"));
+  CHECK_THAT(text, Contains("ckptd_arena_kept_bytes 20\n"));
   CHECK_THAT(text, Contains("ckptd_save_failures_total{code=\"DATA_LOSS\"} 1\n"));
 }
 

@@ -1,0 +1,244 @@
+#include "daemon/node/file_writer.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/admission.h"
+#include "daemon/node/sha256.h"
+#include "proto/rpc/status.h"
+#include "storage/format/checkpoint_path.h"
+#include "storage/format/checksum.h"
+
+namespace ckptd {
+namespace {
+
+// Two transfers of the io_uring. The threads' blocks together keep the device busy while
+// some of the threads compute checksums.
+constexpr uint64_t kBlockBytes = uint64_t{8} << 20;
+
+std::span<const std::byte> AsBytes(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+FileWriter::FileWriter(const Tools& tools, FileToPersist file, Done<PersistedFile> done)
+    : tools_(tools),
+      file_(std::move(file)),
+      folder_(absl::StrCat(file_.store_path, "/", file_.job, "/", StepFolder(file_.step))),
+      path_(absl::StrCat(folder_, "/", file_.file_name)),
+      done_(std::move(done)) {
+  if (file_.image != nullptr) windows_.push_back({.memory = file_.image});
+}
+
+void FileWriter::Begin() {
+  absl::Status status = Abandoned();
+  if (status.ok()) status = CheckContents();
+  if (status.ok()) status = CreateFile();
+  if (!status.ok()) return End(status);
+  chunks_ = ListChunks(*file_.layout);
+  chunk_sums_.resize(chunks_.size());
+  NextWindow();
+}
+
+void FileWriter::Add(ArenaLeasePtr window) {
+  {
+    absl::MutexLock lock(&mutex_);
+    windows_.push_back({.offset = added_bytes_, .memory = std::move(window)});
+    added_bytes_ = windows_.back().end();
+    if (!std::exchange(waits_for_window_, false)) return;
+  }
+  const absl::Status submitted =
+      tools_.executor.Submit([self = shared_from_this()] { self->NextWindow(); });
+  if (!submitted.ok()) Finish(submitted);
+}
+
+void FileWriter::LookAgain() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (Abandoned().ok() || !std::exchange(waits_for_window_, false)) return;
+  }
+  Finish(Abandoned());
+}
+
+void FileWriter::End(const absl::Status& status) {
+  absl::Status result = Annotate(status, absl::StrCat("writing ", path_));
+  if (!status.ok()) result = CleanUp(result);
+  window_ = {};
+  {
+    absl::MutexLock lock(&mutex_);
+    windows_.clear();
+  }
+  result_.image = std::move(file_.image);
+  if (result.ok()) return std::move(done_)(std::move(result_));
+  result_.image.reset();
+  std::move(done_)(result);
+}
+
+absl::Status FileWriter::Abandoned() const {
+  if (!file_.progress->abandoned.load()) return absl::OkStatus();
+  return absl::AbortedError("the attempt was given up");
+}
+
+absl::Status FileWriter::CheckContents() const {
+  for (const ExpectedContent& expected : file_.expected) {
+    Sha256 sum;
+    file_.image->ForEachRun(file_.layout->piece_offset(expected.piece),
+                            file_.layout->piece_bytes(expected.piece),
+                            [&](std::span<const std::byte> run) { sum.Add(run); });
+    if (sum.Finish() != expected.sha256) {
+      return absl::DataLossError(absl::StrCat("the bytes of ", expected.name,
+                                              " are not those whose SHA-256 was given at save()",
+                                              ": it was changed before its copy was made"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileWriter::CreateFile() {
+  const std::string relative = absl::StrCat(file_.job, "/", StepFolder(file_.step));
+  absl::Status status =
+      tools_.file_system.CreateDirectories(file_.store_path, relative, file_.owner);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<WritableFile>> created = tools_.file_system.Create(
+      path_, {.owner = file_.owner,
+              .reserve_bytes = RoundUp(file_.layout->file_bytes(), kIoAlignmentBytes),
+              .direct = tools_.direct_io});
+  if (!created.ok()) return WithSpace(created.status());
+  writable_ = *std::move(created);
+  if (tools_.direct_io && !writable_->is_direct()) tools_.probe.FallbackInUse("direct_io");
+  return absl::OkStatus();
+}
+
+absl::Status FileWriter::WithSpace(const absl::Status& status) const {
+  if (!absl::IsResourceExhausted(status)) return status;
+  absl::StatusOr<uint64_t> free = tools_.file_system.FreeBytes(file_.store_path);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; the file needs ", BytesForPeople(file_.layout->file_bytes()), ", ",
+      free.ok() ? BytesForPeople(*free) : "an unknown amount",
+      " is free: free space or remove checkpoints"));
+}
+
+void FileWriter::NextWindow() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (windows_.empty() && Abandoned().ok()) {
+      waits_for_window_ = true;
+      return;
+    }
+    if (!windows_.empty()) {
+      window_ = std::move(windows_.front());
+      windows_.pop_front();
+    }
+  }
+  if (absl::Status status = Abandoned(); !status.ok()) return Finish(status);
+  WriteWindow();
+}
+
+void FileWriter::WriteWindow() {
+  WriteHeader();
+  window_chunks_ = CutChunks(chunks_, window_.offset, window_.end());
+  blocks_ = ListBlocks(window_.memory->parts(), window_.offset, file_.layout->file_bytes(),
+                       kBlockBytes, window_chunks_);
+  next_block_ = 0;
+  const size_t workers = std::max<size_t>(1, std::min<size_t>(tools_.threads, blocks_.size()));
+  running_ = static_cast<int>(workers);
+  for (size_t i = 1; i < workers; ++i) {
+    const absl::Status submitted =
+        tools_.executor.Submit([self = shared_from_this()] { self->WriteBlocks(); });
+    if (!submitted.ok()) --running_;  // fewer hands; this one is enough
+  }
+  WriteBlocks();
+}
+
+// What of it lies in this window: a very long one lies in several.
+void FileWriter::WriteHeader() const {
+  const absl::string_view header = file_.layout->header();
+  if (window_.offset < header.size()) {
+    window_.memory->Write(0, header.substr(window_.offset, window_.memory->size_bytes()));
+  }
+}
+
+void FileWriter::WriteBlocks() {
+  for (size_t i; !failed_.load() && (i = next_block_++) < blocks_.size();) {
+    absl::Status status = Abandoned();
+    if (status.ok()) {
+      ComputeChecksums(blocks_[i]);
+      status = writable_->WriteAt(blocks_[i].offset, blocks_[i].bytes);
+    }
+    if (status.ok()) {
+      file_.progress->written_bytes += blocks_[i].bytes.size();
+    } else {
+      absl::MutexLock lock(&mutex_);
+      first_error_.Update(status);
+      failed_ = true;
+    }
+  }
+  if (--running_ == 0) WindowWritten();
+}
+
+void FileWriter::ComputeChecksums(const ImageBlock& block) {
+  for (size_t i = block.first_chunk; i < block.end_chunk; ++i) {
+    const ImageChunk& chunk = window_chunks_[i];
+    // Not 0 where a part of the chunk lay in the window before.
+    uint32_t sum = chunk_sums_[chunk.sum];
+    window_.memory->ForEachRun(chunk.offset - window_.offset, chunk.bytes,
+                               [&](std::span<const std::byte> run) { sum = Crc32c(run, sum); });
+    chunk_sums_[chunk.sum] = sum;
+  }
+}
+
+void FileWriter::WindowWritten() {
+  const uint64_t end = std::exchange(window_, {}).end();
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    status = first_error_;
+  }
+  if (status.ok() && end < file_.layout->file_bytes()) return NextWindow();
+  Finish(status);
+}
+
+void FileWriter::Finish(absl::Status status) {
+  if (status.ok()) status = writable_->Truncate(file_.layout->file_bytes());
+  if (status.ok()) status = writable_->Sync();
+  if (status.ok()) status = writable_->Close();
+  writable_.reset();
+  if (status.ok()) status = tools_.file_system.SyncDirectory(folder_);
+  created_ = true;
+  if (status.ok()) Describe();
+  End(WithSpace(status));
+}
+
+void FileWriter::Describe() {
+  v1::DataFile& file = result_.file;
+  file.set_path(absl::StrCat(StepFolder(file_.step), "/", file_.file_name));
+  file.set_size_bytes(file_.layout->file_bytes());
+  file.set_header_bytes(file_.layout->header_bytes());
+  file.set_header_crc32c(Crc32c(AsBytes(file_.layout->header())));
+  auto sum = chunk_sums_.begin();
+  for (size_t i = 0; i < file_.layout->pieces(); ++i) {
+    v1::Piece& piece = result_.pieces.emplace_back();
+    piece.set_file_offset(file_.layout->piece_offset(i));
+    piece.set_size_bytes(file_.layout->piece_bytes(i));
+    piece.set_encoding(v1::ENCODING_RAW);
+    const auto end = sum + static_cast<ptrdiff_t>(ChunkCount(piece.size_bytes()));
+    piece.mutable_chunk_crc32c()->Add(sum, end);
+    sum = end;
+  }
+}
+
+absl::Status FileWriter::CleanUp(const absl::Status& why) {
+  const bool exists = created_ || writable_ != nullptr;
+  writable_.reset();
+  if (!exists) return why;
+  const absl::Status removed = tools_.file_system.Remove(path_);
+  if (removed.ok() || absl::IsNotFound(removed)) return why;
+  return absl::Status(
+      why.code(),
+      absl::StrCat(why.message(), "; and removing what was written failed: ", removed.message()));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,109 @@
+// Snapshots of states that are larger than the arena: each rank's tensor image goes through it
+// window by window, and what was copied is written while the trainer copies on.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/node/limits.h"
+#include "daemon/node/saves.h"
+#include "daemon/node/snapshot_windows.h"
+
+namespace ckptd {
+
+void Saves::ExtendSnapshot(const SessionPtr& session, const v1::ExtendSnapshotRequest& request,
+                           Done<v1::ExtendSnapshotResponse> done) {
+  const absl::StatusOr<absl::Duration> timeout = CheckTimeout(request.timeout_seconds());
+  if (!timeout.ok()) return std::move(done)(timeout.status());
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<SaveAttemptPtr> found = FindFor(*session, request.job(), request.attempt());
+  if (!found.ok()) return later.Answer(std::move(done), found.status());
+  SaveAttempt& attempt = **found;
+  const auto mine = std::find_if(attempt.ranks.begin(), attempt.ranks.end(),
+                                 [&](auto& entry) { return entry.second.session == session->id; });
+  const uint32_t rank = mine->first;
+  if (absl::Status status = CheckExtension(attempt, rank, request); !status.ok()) {
+    return later.Answer(std::move(done), status);
+  }
+  mine->second.extend_done = std::move(done);
+  GiveWindow(*found, rank, later);
+  RequestWindow(*found, rank, std::min(attempt.deadline, environment_.clock.Now() + *timeout),
+                later);
+}
+
+absl::Status Saves::CheckExtension(const SaveAttempt& attempt, uint32_t rank,
+                                   const v1::ExtendSnapshotRequest& request) const {
+  if (!attempt.error.ok()) return attempt.error;
+  const RankPart& part = attempt.ranks.at(rank);
+  const bool has_window = attempt.in_flight() && part.answered && !part.finished &&
+                          part.tensors != nullptr && part.extend_done == nullptr;
+  if (!has_window) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " has no part of its image to go on from"));
+  }
+  const uint64_t leased = attempt.LeasedEnd(rank);
+  if (leased >= attempt.plan->images.at(rank)->image_bytes()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " has its image to the end already"));
+  }
+  if (request.copied_bytes() != leased) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " has copied up to byte ", request.copied_bytes(),
+                     " of its image, and its lease ends at ", leased));
+  }
+  return absl::OkStatus();
+}
+
+void Saves::GiveWindow(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
+  RankPart& part = attempt->ranks.at(rank);
+  part.window_offset = attempt->LeasedEnd(rank);
+  ArenaLeasePtr window = std::exchange(part.tensors, nullptr);
+  if (part.windows != nullptr) {
+    later.Add([windows = part.windows, window = std::move(window)]() mutable {
+      windows->Add(std::move(window));
+    });
+    return;
+  }
+  ++attempt->files_in_flight;
+  FileToPersist file = attempt->TensorFile(rank, options_.node_name,
+                                           options_.stores.at(attempt->world.store), nullptr);
+  later.Add([this, attempt, rank, file = std::move(file), window = std::move(window)]() mutable {
+    auto persisted = [this, attempt, rank](absl::StatusOr<PersistedFile> result) {
+      FilePersisted(attempt, rank, /*is_small=*/false, std::move(result));
+    };
+    std::shared_ptr<WindowedFile> windows =
+        persister_.WriteWindows(std::move(file), std::move(persisted));
+    windows->Add(std::move(window));
+    absl::MutexLock lock(&mutex_);
+    attempt->ranks.at(rank).windows = std::move(windows);
+  });
+}
+
+void Saves::RequestWindow(const SaveAttemptPtr& attempt, uint32_t rank, absl::Time deadline,
+                          Later& later) {
+  const uint64_t left =
+      attempt->plan->images.at(rank)->image_bytes() - attempt->ranks.at(rank).window_offset;
+  later.Add([this, attempt, rank, ticket = attempt->ticket, deadline,
+             bytes = std::min(attempt->window_bytes, left)]() mutable {
+    arena_.Acquire(std::move(ticket), {{.bytes = bytes}}, deadline,
+                   [this, attempt, rank](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
+                     WindowLeased(attempt, rank, std::move(leases));
+                   });
+  });
+}
+
+void Saves::WindowLeased(const SaveAttemptPtr& attempt, uint32_t rank,
+                         absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
+  Later later;
+  absl::MutexLock lock(&mutex_);
+  if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, later);
+  if (!attempt->in_flight()) return;  // its end has answered
+  RankPart& part = attempt->ranks.at(rank);
+  part.tensors = std::move(leases->front());
+  v1::ExtendSnapshotResponse response;
+  *response.mutable_tensors() =
+      part.tensors->ToProto(attempt->plan->images.at(rank)->image_bytes(), part.window_offset);
+  later.Answer(std::exchange(part.extend_done, nullptr), std::move(response));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,27 @@
+// How much of a rank's image lies in the arena at a time, where all images together are
+// larger than the arena. Pure.
+//
+// Two windows per rank: one is written to storage while the trainer fills the other.
+#ifndef CKPTD_DAEMON_NODE_SNAPSHOT_WINDOWS_H_
+#define CKPTD_DAEMON_NODE_SNAPSHOT_WINDOWS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace ckptd {
+
+struct SnapshotWindows {
+  uint64_t window_bytes = 0;    // a multiple of 4 KiB; 0: all images fit
+  uint64_t expected_bytes = 0;  // of the arena, at a time
+};
+
+// `image_bytes` of the ranks that have an image; `small_bytes` of what is leased beside
+// them. RESOURCE_EXHAUSTED, with the flag to set, where windows would be too small to work.
+absl::StatusOr<SnapshotWindows> PlanWindows(std::span<const uint64_t> image_bytes,
+                                            uint64_t small_bytes, uint64_t arena_bytes);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_NODE_SNAPSHOT_WINDOWS_H_

@@ -1,0 +1,158 @@
+// Loads of what still lies in the arena.
+#include <string>
+#include <vector>
+
+#include "daemon/node/extent_allocator.h"
+#include "storage/format/checksum.h"
+#include "tests/catch.h"
+#include "tests/node/node_fixture.h"
+#include "tests/node/pattern.h"
+
+namespace ckptd {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr FixtureOptions kKeeps = {.keep_images = true};
+
+// Two ranks of one job, each with a tensor of its own and so with a file of its own.
+struct TwoRanks {
+  explicit TwoRanks(NodeFixture& fixture) : first(fixture, 0), second(fixture, 1) {
+    Pending<v1::JoinResponse> joined = first.Join("gpt", 2);
+    REQUIRE(second.Join("gpt", 2).Get().ok());
+    REQUIRE(joined.Get().ok());
+  }
+
+  void Save(const std::string& a, const std::string& b) {
+    first.SetState({{"a", a}}, {{"step", "7"}});
+    second.SetState({{"b", b}}, {{"step", "7"}});
+    Pending<v1::BeginSaveResponse> saves[] = {first.BeginSave(1, 1), second.BeginSave(1, 1)};
+    first.Copy(*saves[0].Get());
+    second.Copy(*saves[1].Get());
+    REQUIRE(first.Finish(1).ok());
+    REQUIRE(second.Finish(1).ok());
+    REQUIRE(first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+  }
+
+  // Both tensors and the value, by the first rank; the second wants nothing.
+  std::vector<std::string> Load(uint64_t a_bytes, uint64_t b_bytes) {
+    const v1::BeginLoadRequest wanted =
+        first.LoadRequest(1, {{"a", a_bytes}, {"b", b_bytes}}, {"step"});
+    const v1::BeginLoadRequest nothing = second.LoadRequest(1, {});
+    Pending<v1::BeginLoadResponse> begun = first.BeginLoad(wanted);
+    Pending<v1::BeginLoadResponse> other = second.BeginLoad(nothing);
+    REQUIRE(begun.Get().ok());
+    REQUIRE(other.Get().ok());
+    auto got = first.Receive(wanted, *begun.Get());
+    REQUIRE(got.ok());
+    REQUIRE(second.Receive(nothing, *other.Get()).ok());
+    got->first.push_back(got->second.at(0));
+    return got->first;
+  }
+
+  TestTrainer first, second;
+};
+
+TEST_CASE(
+    "invariant 3: a load after a save takes verified bytes from the arena, none from storage") {
+  NodeFixture fixture(kKeeps);
+  TestTrainer trainer(fixture, 0);
+  REQUIRE(trainer.Join("gpt", 1).Get().ok());
+  // Slabs have 4 MiB: the image lies in two of them.
+  const std::string state = Pattern(7'654'321);
+  trainer.SetState({{"w", state}}, {});
+  REQUIRE(trainer.Save(1, 1)->phase() == v1::SAVE_PHASE_DURABLE);
+  CHECK(fixture.node->Status().arena_kept_bytes() > state.size());
+  CHECK(fixture.node->Status().arena_used_bytes() == 0);
+  CHECK((*trainer.Load("w", state.size(), 1) == state));
+  CHECK(fixture.files.CountCalls(FileOperation::kOpen) == 0);
+  CHECK(fixture.probe.bytes_from_arena() == state.size());
+  // And again: what was loaded is kept on.
+  CHECK((*trainer.Load("w", state.size(), 2) == state));
+  CHECK(fixture.files.CountCalls(FileOperation::kOpen) == 0);
+}
+
+TEST_CASE("invariant 3: a copy in the arena that was changed after the save is not believed") {
+  NodeFixture fixture(kKeeps);
+  TwoRanks ranks(fixture);
+  const std::string a = Pattern(4 << 20), b = Pattern(5 << 20, 1);
+  ranks.first.SetState({{"a", a}}, {{"step", "7"}});
+  ranks.second.SetState({{"b", b}}, {{"step", "7"}});
+  Pending<v1::BeginSaveResponse> saves[] = {ranks.first.BeginSave(1, 1),
+                                            ranks.second.BeginSave(1, 1)};
+  ranks.first.Copy(*saves[0].Get());
+  ranks.second.Copy(*saves[1].Get());
+  REQUIRE(ranks.first.Finish(1).ok());
+  REQUIRE(ranks.second.Finish(1).ok());
+  REQUIRE(ranks.first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+  // Rank 0 writes over the last byte of its tensor's last page.
+  const v1::Segment& last = *saves[0].Get()->tensors().segments().rbegin();
+  char* const bytes = ranks.first.Map(last.slab_id()) + last.slab_offset();
+  bytes[last.length_bytes() - kExtentAlignmentBytes] ^= 1;
+  CHECK((ranks.Load(a.size(), b.size()) == std::vector<std::string>{a, b, "7"}));
+  CHECK_THAT(fixture.probe.warnings(), Contains("was changed after it was saved"));
+  CHECK(fixture.probe.mismatches() == 0);  // storage is well
+  CHECK(fixture.probe.bytes_from_storage() >= kChunkBytes);
+  CHECK(fixture.probe.bytes_from_arena() >= b.size());
+}
+
+TEST_CASE("what is kept gives way to who needs the room, and what is left still serves loads") {
+  NodeFixture fixture(kKeeps);
+  const std::string a = Pattern(4 << 20), b = Pattern(4 << 20, 1);
+  TwoRanks ranks(fixture);
+  ranks.Save(a, b);
+  const uint64_t kept = fixture.node->Status().arena_kept_bytes();
+  CHECK(kept > a.size() + b.size());
+  // Another job needs slabs of its own.
+  TestTrainer other(fixture, 0);
+  REQUIRE(other.Join("other", 1).Get().ok());
+  other.SetState({{"w", Pattern(5 << 20)}}, {});
+  REQUIRE(other.BeginSave(1, 1).Get().ok());
+  const uint64_t left = fixture.node->Status().arena_kept_bytes();
+  CHECK(left < kept);
+  other.Disconnect();
+  fixture.probe.AwaitArenaEmpty();
+  CHECK((ranks.Load(a.size(), b.size()) == std::vector<std::string>{a, b, "7"}));
+  CHECK(fixture.probe.bytes_from_storage() > 0);
+  CHECK((fixture.probe.bytes_from_arena() > 0) == (left > 0));
+}
+
+TEST_CASE("what a load takes from the arena stays until the load ends, whoever needs the room") {
+  NodeFixture fixture(kKeeps);
+  TestTrainer trainer(fixture, 0), other(fixture, 0);
+  REQUIRE(trainer.Join("gpt", 1).Get().ok());
+  const std::string state = Pattern(9 << 20);
+  trainer.SetState({{"w", state}}, {});
+  REQUIRE(trainer.Save(1, 1)->phase() == v1::SAVE_PHASE_DURABLE);
+  const v1::BeginLoadRequest wanted = trainer.LoadRequest(1, {{"w", state.size()}});
+  Pending<v1::BeginLoadResponse> begun = trainer.BeginLoad(wanted);
+  REQUIRE(begun.Get().ok());
+  REQUIRE(other.Join("other", 1).Get().ok());
+  other.SetState({{"w", Pattern(9 << 20)}}, {});
+  Pending<v1::BeginSaveResponse> waits = other.BeginSave(1, 1);
+  auto got = trainer.Receive(wanted, *begun.Get());
+  REQUIRE(got.ok());
+  CHECK((got->first[0] == state));
+  CHECK(waits.Get().ok());  // the load has ended
+  CHECK(fixture.probe.bytes_from_storage() == 0);
+}
+
+TEST_CASE("files of a save that failed are not kept") {
+  NodeFixture fixture(kKeeps);
+  TwoRanks ranks(fixture);
+  fixture.files.Inject({.operation = FileOperation::kSync, .from_call = 2});
+  ranks.first.SetState({{"a", Pattern(1 << 20)}}, {});
+  ranks.second.SetState({{"b", Pattern(2 << 20)}}, {});
+  Pending<v1::BeginSaveResponse> saves[] = {ranks.first.BeginSave(1, 1),
+                                            ranks.second.BeginSave(1, 1)};
+  ranks.first.Copy(*saves[0].Get());
+  ranks.second.Copy(*saves[1].Get());
+  REQUIRE(ranks.first.Finish(1).ok());
+  (void)ranks.second.Finish(1);
+  CHECK(ranks.first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_FAILED);
+  fixture.node->Stop();
+  CHECK(fixture.node->Status().arena_kept_bytes() == 0);
+}
+
+}  // namespace
+}  // namespace ckptd
