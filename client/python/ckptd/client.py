@@ -19,10 +19,10 @@ import torch
 from . import _binding as c
 from . import interrupts, values
 from .errors import Error, FailedPrecondition, InvalidArgument
-from .fences import Fence, Fences, storage_address
+from .fences import Fence, Fences
 from .flatten import Flattened, flatten
 from .launcher import socket_dir_from, world_from
-from .layout import Description, Layout, addresses, describe
+from .layout import Description, Layout, describe, describe_again
 from .loading import LoadRun, PerRankRule, rule_number
 from .saving import Outcomes, SaveHandle, Snapshots
 
@@ -163,10 +163,9 @@ class Client:
             timeout_seconds = _check_seconds("timeout_seconds", timeout_seconds)
             checked_tags = _check_tags(tags)
             flat = flatten(state)
-            description = describe(flat.tensors.items(), flat.values, saving=True)
-            layout = self._layout_of(job, description)
+            description, layout = self._describe(job, flat)
             encoded = [values.encode(name, value) for name, value in flat.values.items()]
-            number, deferred = self._hold(description)
+            number, deferred = self._hold(description, layout.shard_names)
             self._warn_of_eager(description, deferred)
             counted = True
             self._start(
@@ -201,28 +200,34 @@ class Client:
         self._outcomes.add(handle)
         return handle
 
-    def _layout_of(self, job: str, description: Description) -> Layout:
+    def _describe(self, job: str, flat: Flattened) -> tuple[Description, Layout]:
         layout = self._save_layouts.get(job)
+        if layout is not None:
+            description = describe_again(layout, flat.tensors, flat.values)
+            if description is not None:
+                return description, layout
+        description = describe(flat.tensors.items(), flat.values, saving=True)
         if layout is None or layout.key != description.key():
             layout = self._save_layouts[job] = Layout(description)
-        return layout
+        else:
+            layout.remember(description)
+        return description, layout
 
-    def _hold(self, description: Description) -> tuple[int, array]:
+    def _hold(self, description: Description, names: list[str]) -> tuple[int, array]:
         """Decides what is deferred, and keeps that alive until it is copied."""
         fenced = self._fences.storages()
-        deferred = array("B", bytes(len(description.shard_keys)))
+        never_deferred = self._snapshots.never_deferred
+        deferred = array("B", bytes(len(names)))
         kept, watched = [], []
         for index, source in enumerate(description.shard_sources if fenced else ()):
-            name = description.shard_keys[index][0]
             if (
-                storage_address(source) in fenced
-                and name not in self._snapshots.never_deferred
+                source.untyped_storage().data_ptr() in fenced
+                and names[index] not in never_deferred
                 and not source.is_inference()
             ):
                 deferred[index] = 1
                 kept.append(description.shard_views[index])
-                watched.append((name, source, source._version))
-        names = [key[0] for key in description.shard_keys]
+                watched.append((names[index], source, source._version))
         return self._snapshots.add(kept, watched, names), deferred
 
     def _warn_of_eager(self, description: Description, deferred: array) -> None:
@@ -263,8 +268,7 @@ class Client:
         begun: float,
     ) -> None:
         """Fills ``save`` in."""
-        shard_data, shard_strides = addresses(description.shard_views)
-        small_data, small_strides = addresses(description.small_views)
+        shard_data, shard_strides, small_data, small_strides = description.addresses()
         value_bytes = b"".join(encoded)
         value_ends = array("Q")
         end = 0

@@ -37,28 +37,35 @@ class LocalBox:
 
 def boxes_of(name: str, tensor: DTensor) -> tuple[LocalBox, ...]:
     """This rank's boxes. Raises InvalidArgument, naming the tensor, for what has no boxes (Partial)."""
-    mesh = tensor.device_mesh
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        # A scalar has no empty box: then nothing is said at all.
-        return (_empty_box(tuple(tensor.shape)),) if tensor.ndim else ()
     try:
-        boxes = local_boxes(
-            tuple(tensor.shape), tuple(mesh.shape), tuple(coordinate), tuple(tensor.placements)
-        )
+        boxes, held = _boxes_of_spec(tensor._spec)
     except InvalidArgument as error:
         raise InvalidArgument(f"tensor {name!r}: {error}") from error
-    held = _shape_held(boxes)
-    local = tuple(tensor._local_tensor.shape)
-    if local != held and not (0 in local and 0 in held):
+    local = tensor._local_tensor.shape
+    if held is not None and local != held and not (0 in local and 0 in held):
         raise InvalidArgument(
-            f"tensor {name!r} has placements {list(tensor.placements)} on a mesh of {tuple(mesh.shape)}, "
-            f"which make a local tensor of {list(held)}, but its local tensor is {list(local)}"
+            f"tensor {name!r} has placements {list(tensor.placements)} on a mesh of "
+            f"{tuple(tensor.device_mesh.shape)}, which make a local tensor of {list(held)}, but its local "
+            f"tensor is {list(local)}"
         )
     return boxes
 
 
 @lru_cache(maxsize=65536)
+def _boxes_of_spec(spec: Any) -> tuple[tuple[LocalBox, ...], tuple[int, ...] | None]:
+    """The boxes, and the shape of the local tensor; None for one outside the mesh.
+
+    Tensors of one layout share their DTensorSpec, also from one state_dict() to the next.
+    """
+    shape, mesh = tuple(spec.shape), spec.mesh
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        # A scalar has no empty box: then nothing is said at all.
+        return ((_empty_box(shape),) if shape else ()), None
+    boxes = local_boxes(shape, tuple(mesh.shape), tuple(coordinate), tuple(spec.placements))
+    return boxes, _shape_held(boxes)
+
+
 def local_boxes(
     shape: tuple[int, ...],
     mesh_shape: tuple[int, ...],

@@ -23,7 +23,8 @@ class Flattened:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     _parents: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # of values
-    _paths: dict[str, str] = field(default_factory=dict)
+    # By name: the path of what it hangs in, and the key there.
+    _paths: dict[str, tuple[str, Any]] = field(default_factory=dict)
     # Tuples can't be changed: their items hang in a list that replaces them at the end.
     _tuples: list[tuple[Any, Any, list[Any]]] = field(default_factory=list)
 
@@ -112,7 +113,9 @@ def _has_tensor(item: Any, depth: int) -> bool:
 def _claim(flat: Flattened, name: str, parent_path: str, key: Any) -> None:
     """Takes the name, or says who has it."""
     if name in flat._paths:
+        other_path, other_key = flat._paths[name]
         raise InvalidArgument(
-            f"{flat._paths[name]} and {parent_path}[{key!r}] both have the name {name!r}; rename one"
+            f"{other_path}[{other_key!r}] and {parent_path}[{key!r}] both have the name {name!r}; "
+            "rename one"
         )
-    flat._paths[name] = f"{parent_path}[{key!r}]"
+    flat._paths[name] = (parent_path, key)

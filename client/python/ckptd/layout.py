@@ -46,6 +46,13 @@ ShardKey = tuple[str, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], in
 SmallKey = tuple[str, int, tuple[int, ...], int]
 
 
+# How a tensor was found: name, type, DTensorSpec, and of the local tensor its address, dtype,
+# shape and strides; whether it is a small one.
+SeenTensor = tuple[str, type, Any, int, torch.dtype, torch.Size, tuple[int, ...], bool]
+# Of shards: data, strides; of small tensors: the same.
+Addresses = tuple[array, array, array, array]
+
+
 class Description:
     """What a rank has (or wants), as lists in the layout's order.
 
@@ -61,6 +68,9 @@ class Description:
         self.small_keys: list[SmallKey] = []
         self.small_views: list[torch.Tensor] = []
         self.value_names: list[str] = []
+        # What describe_again compares; None where a view is not the whole local tensor.
+        self.seen: list[SeenTensor] | None = []
+        self._addresses: Addresses | None = None
         self._tied: dict[tuple[Any, ...], int] = {}
         self._tied_small: dict[tuple[Any, ...], int] = {}
 
@@ -95,6 +105,12 @@ class Description:
         self.small_keys.append((name, dtype, shape, alias))
         self.small_views.append(view)
 
+    def addresses(self) -> Addresses:
+        """Where the views' first elements are, and their strides, for the C ABI."""
+        if self._addresses is None:
+            self._addresses = (*addresses(self.shard_views), *addresses(self.small_views))
+        return self._addresses
+
     def shard_target(self, index: int) -> torch.Tensor:
         """The caller's own memory of a shard, where ``shard_views`` may have a temporary."""
         return box_view(self.shard_sources[index], self.shard_boxes[index])
@@ -119,19 +135,76 @@ def describe(
                 _check_target(name, local)
             shape = tuple(tensor.shape)
             values = _resolved(local)
-            for box in boxes_of(name, tensor):
+            boxes = boxes_of(name, tensor)
+            for box in boxes:
                 view = box_view(values, box)
                 description.add_shard(name, dtype, shape, box, view, local, tie=saving)
+            is_whole = len(boxes) == 1 and boxes[0].lengths == local.shape
+            _see(description, name, tensor, local, is_whole and values is local, small=False)
             continue
         dtype = _data_type(name, tensor)
         if not saving:
             _check_target(name, tensor)
         shape = tuple(tensor.shape)
         values = _resolved(tensor)
-        if saving and tensor.numel() * tensor.element_size() <= SMALL_TENSOR_BYTES:
+        small = saving and tensor.numel() * tensor.element_size() <= SMALL_TENSOR_BYTES
+        _see(description, name, tensor, tensor, values is tensor, small)
+        if small:
             description.add_small(name, dtype, shape, values)
         else:
             description.add_shard(name, dtype, shape, None, values, tensor, tie=saving)
+    return description
+
+
+def _see(
+    description: Description, name: str, tensor: torch.Tensor, local: torch.Tensor, is_whole: bool,
+    small: bool,
+) -> None:
+    if not is_whole:
+        description.seen = None
+    if description.seen is not None:
+        spec = tensor._spec if local is not tensor else None
+        description.seen.append((
+            name, type(tensor), spec, local.data_ptr(), local.dtype, local.shape, local.stride(), small
+        ))
+
+
+def describe_again(
+    layout: Layout, tensors: dict[str, torch.Tensor], value_names: Iterable[str]
+) -> Description | None:
+    """The description of a state that has the layout, and lies where it lay at the last save: without
+    looking at every tensor in full. None where anything is different."""
+    seen, known_addresses = layout.memory
+    if seen is None or len(seen) != len(tensors) or list(value_names) != layout.key[2]:
+        return None
+    shards: list[torch.Tensor] = []
+    small_tensors: list[torch.Tensor] = []
+    for (name, tensor), known in zip(tensors.items(), seen, strict=True):
+        known_name, kind, spec, pointer, dtype, shape, strides, small = known
+        if name != known_name or type(tensor) is not kind:
+            return None
+        local = tensor
+        if spec is not None:
+            if tensor._spec is not spec:
+                return None
+            local = tensor._local_tensor
+        if (
+            local.data_ptr() != pointer
+            or local.dtype is not dtype
+            or local.shape != shape
+            or local.stride() != strides
+            or local.is_neg()
+            or (dtype.is_complex and local.is_conj())
+        ):
+            return None
+        (small_tensors if small else shards).append(local)
+    description = Description()
+    description.shard_keys, description.small_keys, description.value_names = layout.key
+    description.shard_views = description.shard_sources = shards
+    description.shard_boxes = [None] * len(shards)
+    description.small_views = small_tensors
+    description.seen = seen
+    description._addresses = known_addresses
     return description
 
 
@@ -227,6 +300,8 @@ class Layout:
 
     def __init__(self, description: Description) -> None:
         self.key = description.key()
+        self.shard_names = [key[0] for key in description.shard_keys]
+        self.remember(description)
         shards, small = description.shard_keys, description.small_keys
         names = [
             c.NameList([key[0] for key in shards]),
@@ -254,3 +329,9 @@ class Layout:
         self.handle = handle
         self._free = weakref.finalize(self, c.library.ckptd_layout_free, handle)
         self._free.atexit = False
+
+    def remember(self, description: Description) -> None:
+        """Where the tensors of a description of this layout are, for ``describe_again``. Not the
+        tensors: nothing is kept alive."""
+        # One assignment: another thread may describe by it.
+        self.memory = (description.seen, description.addresses())
