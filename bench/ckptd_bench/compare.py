@@ -11,7 +11,7 @@ from . import series_resharding, series_restoring, series_saving, series_trainin
 from .bench import Bench, Progress, Settings
 from .fio import FioError
 from .model import sizes_for
-from .processes import MeasureError
+from .processes import DaemonError, MeasureError
 from .rows import ROWS, Result
 
 MEMORY_ROW = "daemon_rss_beyond_arena_mib"
@@ -52,7 +52,7 @@ def main():
     except KeyboardInterrupt:
         print("interrupted; nothing is left behind", file=sys.stderr)
         return stopping.EXIT_STATUS
-    except (MeasureError, FioError, places.DoesNotFit) as error:
+    except (MeasureError, DaemonError, FioError, places.DoesNotFit) as error:
         print(f"bench/compare: {error}", file=sys.stderr)
         return 1
     print()

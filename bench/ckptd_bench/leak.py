@@ -12,7 +12,7 @@ import tempfile
 
 from . import growth, leak_options, proc, stopping
 from .bench import JOB, Progress
-from .processes import Cluster, MeasureError, Trainers
+from .processes import Cluster, DaemonError, MeasureError, Trainers
 
 STATE_GIB = 16 / 1024  # at least; the model's smallest is about twice that
 ARENA_BYTES = 256 << 20
@@ -94,7 +94,7 @@ def main():
     except KeyboardInterrupt:
         print("interrupted; nothing is left behind", file=sys.stderr)
         return stopping.EXIT_STATUS
-    except MeasureError as error:
+    except (MeasureError, DaemonError) as error:
         print(f"bench/leak: {error}", file=sys.stderr)
         return 2
     lines, grew = verdict(samples, leak_options.WARM_UP_SAVES)

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
 
 PACKAGE_FOLDER = pathlib.Path(__file__).resolve().parents[1]
-START_SECONDS = 120
+sys.path.insert(0, str(PACKAGE_FOLDER.parent / "deploy/tools"))
+
+from local_daemon import DaemonError, LocalDaemon, tail  # noqa: E402
+
 ANSWER_SECONDS = 1200
 
 
@@ -20,75 +22,21 @@ class MeasureError(Exception):
     """The measurement can't go on."""
 
 
-def tail(path, lines=30):
-    text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join("    | " + line for line in text[-lines:])
-
-
-class Daemon:
-    """One `ckptd` process that can be stopped and started again over the same folder."""
-
-    def __init__(self, build, folder, role, options):
-        self.folder = folder
-        self.socket_dir = folder / "run"
-        self._log = folder / "ckptd.log"
-        self._ready_file = folder / "ready.json"
-        self._command = [build / "daemon/server/ckptd", role, f"--socket-dir={self.socket_dir}",
-                         f"--state-dir={folder / 'state'}", f"--ready-file={self._ready_file}",
-                         "--metrics-listen=off", *options]
-        self._process = None
-        for path in (folder, self.socket_dir, folder / "state"):
-            path.mkdir(mode=0o750, exist_ok=True)
-
-    @property
-    def process_id(self):
-        return self._process.pid
-
-    def start(self):
-        """Returns when it answers."""
-        self._ready_file.unlink(missing_ok=True)
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log,
-                                             start_new_session=True)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready_file.exists():
-            if self._process.poll() is not None:
-                raise MeasureError(f"ckptd ended at once:\n{tail(self._log)}")
-            if time.monotonic() > deadline:
-                raise MeasureError(f"ckptd is not ready after {START_SECONDS} s:\n{tail(self._log)}")
-            time.sleep(0.02)
-
-    def stop(self):
-        """By SIGTERM, as an operator would."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-    def kill(self):
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-
-
 class Cluster:
     """A coordinator, `nodes` node daemons and one store. Sockets lie in `folder`, which is to have a
     short path; checkpoints in `store`."""
 
     def __init__(self, build, folder, store, arena_bytes, nodes=1):
-        self._ckptctl = build / "client/ctl/ckptctl"
         self.store = store
         store.mkdir(mode=0o750)
         listen = f"unix:{folder}/coordinator/run/c.grpc"
-        self.coordinator = Daemon(build, folder / "coordinator", "coordinator",
-                                  [f"--listen={listen}", f"--store=default={store}"])
+        common = [f"--store=default={store}", "--metrics-listen=off"]
+        self.coordinator = LocalDaemon(build, folder / "coordinator", "coordinator",
+                                       [f"--listen={listen}", *common])
         self.nodes = [
-            Daemon(build, folder / f"node-{number}", "node",
-                   [f"--coordinator={listen}", f"--store=default={store}",
-                    f"--node-name=node-{number}", f"--arena-bytes={arena_bytes}"])
+            LocalDaemon(build, folder / f"node-{number}", "node",
+                        [f"--coordinator={listen}", f"--node-name=node-{number}",
+                         f"--arena-bytes={arena_bytes}", *common])
             for number in range(nodes)]
 
     def start(self):
@@ -105,11 +53,7 @@ class Cluster:
         return [daemon.process_id for daemon in [self.coordinator, *self.nodes]]
 
     def remove(self, job, step):
-        result = subprocess.run(
-            [self._ckptctl, "rm", job, str(step), "--yes", f"--socket-dir={self.nodes[0].socket_dir}"],
-            capture_output=True, text=True)
-        if result.returncode != 0:
-            raise MeasureError(f"removing step {step} of {job}: {result.stderr.strip()}")
+        self.nodes[0].ask("rm", job, step, "--yes")
 
     def kill(self):
         for daemon in [*self.nodes, self.coordinator]:

@@ -24,7 +24,7 @@ import time
 import model as gpt
 import report
 import text
-from processes import Daemon, RehearsalError, Trainers
+from processes import DaemonError, RehearsalError, Trainers, start_daemon
 
 JOB = "gpt"
 RELATIVE_TOLERANCE = 1e-4
@@ -120,7 +120,7 @@ class MainJob:
                             f"--stop-after-save-of={step}", seed=2) as trainers:
             self._check_restore(trainers, self._schedule.first_resume)
             trainers.wait_for("waiting", count=3, step=step)
-            self._daemon.ckptctl("pause")
+            self._daemon.ask("pause")
             trainers.tell_all()
             trainers.wait_for("snapshot", count=3, step=step)
             trainers.kill()
@@ -129,7 +129,7 @@ class MainJob:
         require(step not in self._daemon.steps(JOB),
                 f"step {step} exists, though nothing of it can have been persisted")
         started = time.monotonic()
-        self._daemon.ckptctl("resume")
+        self._daemon.ask("resume")
         self._daemon.wait_until(f"step {step} appears", lambda: step in self._daemon.steps(JOB), 60)
         self.report.add_orphan(step, time.monotonic() - started)
         report.say(f"  step {step} exists now, with no trainer alive")
@@ -158,14 +158,14 @@ class MainJob:
             self._check_losses(trainers, step)
             self.report.add_saves(trainers)
         for step in self._daemon.steps(JOB):
-            self._daemon.ckptctl("verify", JOB, step)
+            self._daemon.ask("verify", JOB, step)
         report.say(f"steps {self._daemon.steps(JOB)} exist; ckptctl verify finds every byte right")
 
     def _check_restore(self, trainers, step):
         restored = trainers.wait_for("restored", count=trainers.world_size)
         require({event["step"] for event in restored} == {step},
                 f"resumed from steps {[event['step'] for event in restored]}, not {step}")
-        from_storage = self._daemon.bytes_read_from_storage() > 0
+        from_storage = self._daemon.metric("ckptd_restore_bytes_total") > 0
         self.report.add_restore(trainers, restored, "storage" if from_storage else "arena")
 
     def _difference(self, trainers, resumed_from):
@@ -198,7 +198,7 @@ def main():
     failed = True
     daemon = None
     try:
-        daemon = Daemon(options.build, folder)
+        daemon = start_daemon(options.build, folder)
         job = MainJob(daemon, folder, SHORT if options.short else WHOLE)
         job.run()
         require(daemon.stop() == 0, f"ckptd did not end well; see {daemon.log}")
@@ -206,7 +206,7 @@ def main():
         failed = job.report.different > 0
         print(f"main job: {time.monotonic() - started:.0f} s, {job.report.equal} tensors equal, "
               f"{job.report.different} differ")
-    except RehearsalError as error:
+    except (RehearsalError, DaemonError) as error:
         print(f"main job FAILED: {error}", file=sys.stderr)
     finally:
         if daemon is not None:

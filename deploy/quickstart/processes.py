@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
-START_SECONDS = 30
+sys.path.insert(0, str(HERE.parent / "tools"))
+
+from local_daemon import DaemonError, LocalDaemon, tail  # noqa: E402
+
 EVENT_SECONDS = 120
 
 
@@ -22,83 +23,12 @@ class RehearsalError(Exception):
     """The main job did not go as it must."""
 
 
-def tail(path, lines=30):
-    text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join("    | " + line for line in text[-lines:])
-
-
-class Daemon:
+def start_daemon(build, folder):
     """`ckptd standalone` with everything it has in `folder`."""
-
-    def __init__(self, build, folder):
-        self.socket_dir = folder / "run"
-        self.log = folder / "ckptd.log"
-        self._ckptctl = build / "client/ctl/ckptctl"
-        for name in ("run", "state", "store"):
-            (folder / name).mkdir(mode=0o750)
-        self._ready_file = folder / "ready.json"
-        self._command = [
-            build / "daemon/server/ckptd", "standalone", f"--socket-dir={self.socket_dir}",
-            f"--state-dir={folder / 'state'}", f"--store=default={folder / 'store'}",
-            f"--ready-file={self._ready_file}", "--arena-bytes=512MiB",
-            "--metrics-listen=127.0.0.1:0"]
-        self._process = None
-        self.start()
-
-    def start(self):
-        """Returns when it answers."""
-        self._ready_file.unlink(missing_ok=True)
-        with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        self.wait_until("the daemon is ready", self._ready_file.exists, START_SECONDS)
-
-    def bytes_read_from_storage(self):
-        """By loads, since the daemon was started."""
-        port = json.loads(self._ready_file.read_text(encoding="utf-8"))["metrics_port"]
-        url = f"http://127.0.0.1:{port}/metrics"
-        with urllib.request.urlopen(url, timeout=START_SECONDS) as response:
-            lines = response.read().decode().splitlines()
-        (value,) = [line.split()[1] for line in lines
-                    if line.startswith("ckptd_restore_bytes_total ")]
-        return float(value)
-
-    def try_ckptctl(self, *arguments):
-        return subprocess.run(
-            [self._ckptctl, *map(str, arguments), f"--socket-dir={self.socket_dir}"],
-            capture_output=True, text=True)
-
-    def ckptctl(self, *arguments):
-        """What it printed; RehearsalError if it failed."""
-        result = self.try_ckptctl(*arguments)
-        if result.returncode != 0:
-            raise RehearsalError(f"ckptctl {' '.join(map(str, arguments))}: {result.stderr.strip()}")
-        return result.stdout
-
-    def steps(self, job):
-        """The steps of the job's checkpoints."""
-        listing = json.loads(self.ckptctl("list", job, "--json"))
-        return [checkpoint["step"] for checkpoint in listing["checkpoints"]]
-
-    def wait_until(self, what, condition, seconds):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if self._process.poll() is not None:
-                raise RehearsalError(f"ckptd ended with status {self._process.returncode}, "
-                                     f"waiting until {what}:\n{tail(self.log)}")
-            if time.monotonic() > deadline:
-                raise RehearsalError(f"waited {seconds} s until {what}; the daemon's log:\n"
-                                     f"{tail(self.log)}")
-            time.sleep(0.05)
-
-    def stop(self):
-        """By SIGTERM, as an operator would; its exit status."""
-        if self._process.poll() is None:
-            self._process.terminate()
-        try:
-            return self._process.wait(timeout=START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+    store = folder / "store"
+    store.mkdir(mode=0o750)
+    return LocalDaemon(build, folder, "standalone", [
+        f"--store=default={store}", "--arena-bytes=512MiB", "--metrics-listen=127.0.0.1:0"]).start()
 
 
 class Trainers:
