@@ -38,8 +38,8 @@ void FileWriter::Begin() {
   if (status.ok()) status = CheckContents();
   if (status.ok()) status = CreateFile();
   if (!status.ok()) return End(status);
-  chunks_ = ListChunks(*file_.layout);
-  chunk_sums_.resize(chunks_.size());
+  chunks_ = ImageChunks(*file_.layout);
+  chunk_sums_.resize(chunks_.count());
   NextWindow();
 }
 
@@ -139,7 +139,7 @@ void FileWriter::NextWindow() {
 
 void FileWriter::WriteWindow() {
   WriteHeader();
-  window_chunks_ = CutChunks(chunks_, window_.offset, window_.end());
+  window_chunks_ = chunks_.Within(window_.offset, window_.end());
   blocks_ = ListBlocks(window_.memory->parts(), window_.offset, file_.layout->file_bytes(),
                        kBlockBytes, window_chunks_);
   next_block_ = 0;

@@ -78,8 +78,8 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
   PersistedFile result_;
   std::unique_ptr<WritableFile> writable_;
   bool created_ = false;
-  std::vector<ImageChunk> chunks_;  // of the whole file
-  std::vector<uint32_t> chunk_sums_;
+  ImageChunks chunks_;
+  std::vector<uint32_t> chunk_sums_;  // of the whole file
 
   // Of the window that is being written.
   Window window_;

@@ -7,32 +7,33 @@
 
 namespace ckptd {
 
-std::vector<ImageChunk> ListChunks(const DataFileLayout& layout) {
-  std::vector<ImageChunk> chunks;
+ImageChunks::ImageChunks(const DataFileLayout& layout) {
   for (size_t i = 0; i < layout.pieces(); ++i) {
-    for (uint64_t at = 0; at < layout.piece_bytes(i); at += kChunkBytes) {
-      chunks.push_back({.offset = layout.piece_offset(i) + at,
-                        .bytes = std::min(kChunkBytes, layout.piece_bytes(i) - at),
-                        .sum = chunks.size()});
-    }
+    const uint64_t bytes = layout.piece_bytes(i);
+    if (bytes == 0) continue;
+    pieces_.push_back({.offset = layout.piece_offset(i), .bytes = bytes, .first_sum = count_});
+    count_ += ChunkCount(bytes);
   }
-  std::sort(chunks.begin(), chunks.end(),
-            [](const ImageChunk& a, const ImageChunk& b) { return a.offset < b.offset; });
-  return chunks;
+  std::sort(pieces_.begin(), pieces_.end(),
+            [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
 }
 
-std::vector<ImageChunk> CutChunks(std::span<const ImageChunk> chunks, uint64_t begin,
-                                  uint64_t end) {
-  std::vector<ImageChunk> cut;
-  auto chunk = std::partition_point(chunks.begin(), chunks.end(), [&](const ImageChunk& other) {
+std::vector<ImageChunk> ImageChunks::Within(uint64_t begin, uint64_t end) const {
+  std::vector<ImageChunk> chunks;
+  auto piece = std::partition_point(pieces_.begin(), pieces_.end(), [&](const Piece& other) {
     return other.offset + other.bytes <= begin;
   });
-  for (; chunk != chunks.end() && chunk->offset < end; ++chunk) {
-    const uint64_t first = std::max(begin, chunk->offset);
-    const uint64_t last = std::min(end, chunk->offset + chunk->bytes);
-    cut.push_back({.offset = first, .bytes = last - first, .sum = chunk->sum});
+  for (; piece != pieces_.end() && piece->offset < end; ++piece) {
+    const uint64_t piece_end = std::min(end, piece->offset + piece->bytes);
+    uint64_t at = std::max(begin, piece->offset);
+    while (at < piece_end) {
+      const uint64_t chunk = (at - piece->offset) / kChunkBytes;
+      const uint64_t chunk_end = std::min(piece_end, piece->offset + (chunk + 1) * kChunkBytes);
+      chunks.push_back({.offset = at, .bytes = chunk_end - at, .sum = piece->first_sum + chunk});
+      at = chunk_end;
+    }
   }
-  return cut;
+  return chunks;
 }
 
 std::vector<ImageBlock> ListBlocks(std::span<const ArenaPart> parts, uint64_t begin,

@@ -26,10 +26,26 @@ inline uint64_t ChunkCount(uint64_t piece_bytes) {
   return (piece_bytes + kChunkBytes - 1) / kChunkBytes;
 }
 
-// Ascending by offset.
-std::vector<ImageChunk> ListChunks(const DataFileLayout& layout);
-// What of them lies in [begin, end) of the image.
-std::vector<ImageChunk> CutChunks(std::span<const ImageChunk> chunks, uint64_t begin, uint64_t end);
+// All chunks of a file. They are listed a window at a time: all at once they would take
+// memory by the size of the file, while this takes it by the number of pieces.
+class ImageChunks {
+ public:
+  ImageChunks() = default;  // none
+  explicit ImageChunks(const DataFileLayout& layout);
+  // Of the whole file.
+  size_t count() const { return count_; }
+  // What of them lies in [begin, end) of the image, ascending by offset.
+  std::vector<ImageChunk> Within(uint64_t begin, uint64_t end) const;
+
+ private:
+  struct Piece {
+    uint64_t offset = 0;  // in the image
+    uint64_t bytes = 0;
+    size_t first_sum = 0;
+  };
+  std::vector<Piece> pieces_;  // none empty, ascending by offset
+  size_t count_ = 0;
+};
 
 // A contiguous run of memory to be written, with the chunks that begin in it (they may end
 // in the next one): chunks[first_chunk, end_chunk).

@@ -1,5 +1,6 @@
 #include "daemon/node/persist_blocks.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -68,23 +69,48 @@ TEST_CASE("a window's blocks begin where it begins, and end with the file") {
   CHECK(blocks.back().offset == 13 * kPage);
 }
 
+// The second piece lies first in the file, and one has nothing in it.
+DataFileLayout SomeLayout() {
+  const auto elements = [](uint64_t count) { return Extents{static_cast<int64_t>(count)}; };
+  return *DataFileLayout::Create(
+      {{.key = "a", .data_type = DataType::kU8, .lengths = elements(2 * kChunkBytes + 10)},
+       {.key = "b", .data_type = DataType::kF32, .lengths = elements(kChunkBytes / 4 + 3)},
+       {.key = "c", .data_type = DataType::kU8, .lengths = elements(0)},
+       {.key = "d", .data_type = DataType::kU8, .lengths = elements(5)},
+       {.key = "e", .data_type = DataType::kU8, .lengths = elements(kChunkBytes)}},
+      {});
+}
+
 TEST_CASE("chunks are cut at a window's ends, each part for the same checksum, none lost") {
-  const std::vector<ImageChunk> chunks = {{.offset = 100, .bytes = 50, .sum = 2},
-                                          {.offset = 160, .bytes = 40, .sum = 0},
-                                          {.offset = 200, .bytes = 30, .sum = 1}};
-  const uint64_t border = GENERATE(100, 101, 149, 150, 155, 160, 180, 200, 229, 230);
+  const DataFileLayout layout = SomeLayout();
+  const ImageChunks chunks(layout);
+  const uint64_t border =
+      layout.header_bytes() + GENERATE(as<uint64_t>(), 0, 1, kChunkBytes - 1, kChunkBytes,
+                                       kChunkBytes + 12, kChunkBytes + 13, 2 * kChunkBytes + 12,
+                                       3 * kChunkBytes + 22, 3 * kChunkBytes + 25,
+                                       3 * kChunkBytes + 27, 4 * kChunkBytes + 27);
   std::map<size_t, std::pair<uint64_t, uint64_t>> joined;  // sum -> offset, bytes
-  for (const auto& [begin, end] : {std::pair<uint64_t, uint64_t>{0, border}, {border, 1000}}) {
-    for (const ImageChunk& part : CutChunks(chunks, begin, end)) {
+  uint64_t at = 0;
+  for (const auto& [begin, end] :
+       {std::pair<uint64_t, uint64_t>{0, border}, {border, border}, {border, UINT64_MAX}}) {
+    for (const ImageChunk& part : chunks.Within(begin, end)) {
       CHECK((part.bytes > 0 && part.offset >= begin && part.offset + part.bytes <= end));
+      CHECK(part.offset >= at);
+      at = part.offset + part.bytes;
       auto [whole, is_first] = joined.try_emplace(part.sum, part.offset, uint64_t{0});
       CHECK(whole->second.first + whole->second.second == part.offset);
       whole->second.second += part.bytes;
     }
   }
-  for (const ImageChunk& chunk : chunks) {
-    CHECK(joined[chunk.sum] == std::pair(chunk.offset, chunk.bytes));
+  size_t sum = 0;
+  for (size_t i = 0; i < layout.pieces(); ++i) {
+    for (uint64_t within = 0; within < layout.piece_bytes(i); within += kChunkBytes) {
+      CHECK(joined[sum++] == std::pair(layout.piece_offset(i) + within,
+                                       std::min(kChunkBytes, layout.piece_bytes(i) - within)));
+    }
   }
+  CHECK(joined.size() == sum);
+  CHECK(chunks.count() == sum);
 }
 
 TEST_CASE("a piece's chunks restart at its beginning and its last one is what is left") {
