@@ -25,6 +25,6 @@ if(CKPTD_SANITIZE)
   # -O1: half the compile time, and backtraces that can be read. The checks' own branches
   # make GCC see uninitialized values where there are none.
   add_compile_options(-O1 -fsanitize=${CKPTD_SANITIZE} -fno-omit-frame-pointer
-    -Wno-maybe-uninitialized)
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${CKPTD_SANITIZE})
 endif()
