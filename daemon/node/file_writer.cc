@@ -46,21 +46,22 @@ void FileWriter::Begin() {
 void FileWriter::Add(ArenaLeasePtr window) {
   {
     absl::MutexLock lock(&mutex_);
+    if (ended_) return;
     windows_.push_back({.offset = added_bytes_, .memory = std::move(window)});
     added_bytes_ = windows_.back().end();
     if (!std::exchange(waits_for_window_, false)) return;
   }
-  const absl::Status submitted =
-      tools_.executor.Submit([self = shared_from_this()] { self->NextWindow(); });
-  if (!submitted.ok()) Finish(submitted);
+  SubmitNextWindow();
 }
 
-void FileWriter::LookAgain() {
+void FileWriter::StopWaiting(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    if (Abandoned().ok() || !std::exchange(waits_for_window_, false)) return;
+    if (!std::exchange(waits_for_window_, false)) return;
   }
-  Finish(Abandoned());
+  const absl::Status submitted =
+      tools_.executor.Submit([self = shared_from_this(), why] { self->Finish(why); });
+  if (!submitted.ok()) Finish(why);
 }
 
 void FileWriter::End(const absl::Status& status) {
@@ -70,15 +71,18 @@ void FileWriter::End(const absl::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     windows_.clear();
+    ended_ = true;
   }
   result_.image = std::move(file_.image);
-  if (result.ok()) return std::move(done_)(std::move(result_));
+  // It goes with this call: what it holds may hold this writer.
+  Done<PersistedFile> done = std::exchange(done_, nullptr);
+  if (result.ok()) return done(std::move(result_));
   result_.image.reset();
-  std::move(done_)(result);
+  done(result);
 }
 
 absl::Status FileWriter::Abandoned() const {
-  if (!file_.progress->abandoned.load()) return absl::OkStatus();
+  if (!abandoned()) return absl::OkStatus();
   return absl::AbortedError("the attempt was given up");
 }
 
@@ -107,6 +111,7 @@ absl::Status FileWriter::CreateFile() {
               .reserve_bytes = RoundUp(file_.layout->file_bytes(), kIoAlignmentBytes),
               .direct = tools_.direct_io});
   if (!created.ok()) return WithSpace(created.status());
+  created_ = true;
   writable_ = *std::move(created);
   if (tools_.direct_io && !writable_->is_direct()) tools_.probe.FallbackInUse("direct_io");
   return absl::OkStatus();
@@ -121,19 +126,28 @@ absl::Status FileWriter::WithSpace(const absl::Status& status) const {
       " is free: free space or remove checkpoints"));
 }
 
+void FileWriter::SubmitNextWindow() {
+  const absl::Status submitted =
+      tools_.executor.Submit([self = shared_from_this()] { self->NextWindow(); });
+  if (!submitted.ok()) Finish(submitted);
+}
+
 void FileWriter::NextWindow() {
+  absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    if (windows_.empty() && Abandoned().ok()) {
+    // Under the lock: who gives the attempt up looks afterwards whether this waits.
+    status = Abandoned();
+    if (status.ok() && windows_.empty()) {
       waits_for_window_ = true;
       return;
     }
-    if (!windows_.empty()) {
+    if (status.ok()) {
       window_ = std::move(windows_.front());
       windows_.pop_front();
     }
   }
-  if (absl::Status status = Abandoned(); !status.ok()) return Finish(status);
+  if (!status.ok()) return Finish(status);
   WriteWindow();
 }
 
@@ -197,7 +211,7 @@ void FileWriter::WindowWritten() {
     absl::MutexLock lock(&mutex_);
     status = first_error_;
   }
-  if (status.ok() && end < file_.layout->file_bytes()) return NextWindow();
+  if (status.ok() && end < file_.layout->file_bytes()) return SubmitNextWindow();
   Finish(status);
 }
 
@@ -207,7 +221,6 @@ void FileWriter::Finish(absl::Status status) {
   if (status.ok()) status = writable_->Close();
   writable_.reset();
   if (status.ok()) status = tools_.file_system.SyncDirectory(folder_);
-  created_ = true;
   if (status.ok()) Describe();
   End(WithSpace(status));
 }
@@ -231,9 +244,7 @@ void FileWriter::Describe() {
 }
 
 absl::Status FileWriter::CleanUp(const absl::Status& why) {
-  const bool exists = created_ || writable_ != nullptr;
-  writable_.reset();
-  if (!exists) return why;
+  if (!created_) return why;
   const absl::Status removed = tools_.file_system.Remove(path_);
   if (removed.ok() || absl::IsNotFound(removed)) return why;
   return absl::Status(

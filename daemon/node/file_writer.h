@@ -1,8 +1,9 @@
 // Writes one data file from the arena to storage, in this order:
 //   1. small contents are compared with their SHA-256;
 //   2. the step's folder, a new file with its space set aside;
-//   3. the image, window by window; of each window aligned blocks, several at a time, the
-//      checksums of each one's chunks computed on the arena just before it is written;
+//   3. the image, window by window, each one a task of its own, so that other files
+//      come between; of each window aligned blocks, several at a time, the checksums of each
+//      one's chunks computed on the arena just before it is written;
 //   4. the true size; fsync; close; fsync of the folder.
 // A step that fails ends the file: it is removed and never synced again.
 #ifndef CKPTD_DAEMON_NODE_FILE_WRITER_H_
@@ -42,10 +43,11 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
   void Begin();
   void Add(ArenaLeasePtr window) override ABSL_LOCKS_EXCLUDED(mutex_);
   // Instead of Begin: it never was begun.
-  void End(const absl::Status& status);
-  // The attempt may have been given up: ends if it waits for a window.
-  void LookAgain() ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // If it waits for a window: none will come, and it ends with `why`.
+  void StopWaiting(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  bool abandoned() const { return file_.progress->abandoned.load(); }
   const std::shared_ptr<PersistProgress>& progress() const { return file_.progress; }
 
  private:
@@ -60,6 +62,7 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
   absl::Status CreateFile();
   // A full disk says how much was missing.
   absl::Status WithSpace(const absl::Status& status) const;
+  void SubmitNextWindow();
   void NextWindow() ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteWindow();
   void WriteHeader() const;
@@ -93,6 +96,7 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
   std::deque<Window> windows_ ABSL_GUARDED_BY(mutex_);  // not begun
   uint64_t added_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool waits_for_window_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -50,7 +50,8 @@ std::shared_ptr<FileWriter> Persister::MakeWriter(FileToPersist file, Done<Persi
 void Persister::Queue(std::shared_ptr<FileWriter> writer) {
   {
     absl::MutexLock lock(&mutex_);
-    if (paused_ && !stopping_) {
+    // An abandoned one ends as soon as it is begun; parked, nobody would look at it again.
+    if (paused_ && !stopping_ && !writer->abandoned()) {
       waiting_.push_back(std::move(writer));
       return;
     }
@@ -78,22 +79,28 @@ void Persister::Remove(const std::string& store_path, const std::string& job,
 void Persister::Abandon(const std::shared_ptr<PersistProgress>& progress) {
   progress->abandoned = true;
   std::vector<std::shared_ptr<FileWriter>> dropped;
-  std::vector<std::shared_ptr<FileWriter>> begun;
   {
     absl::MutexLock lock(&mutex_);
-    for (const std::weak_ptr<FileWriter>& windowed : windowed_) {
-      if (auto writer = windowed.lock(); writer != nullptr && writer->progress() == progress) {
-        begun.push_back(std::move(writer));
-      }
-    }
     auto kept = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const auto& writer) {
       return writer->progress() != progress;
     });
     dropped.assign(kept, waiting_.end());
     waiting_.erase(kept, waiting_.end());
   }
-  for (auto& writer : dropped) writer->End(absl::AbortedError("the attempt was given up"));
-  for (auto& writer : begun) writer->LookAgain();
+  const absl::Status why = absl::AbortedError("the attempt was given up");
+  for (auto& writer : dropped) writer->End(why);
+  for (auto& writer : Windowed()) {
+    if (writer->progress() == progress) writer->StopWaiting(why);
+  }
+}
+
+std::vector<std::shared_ptr<FileWriter>> Persister::Windowed() {
+  std::vector<std::shared_ptr<FileWriter>> writers;
+  absl::MutexLock lock(&mutex_);
+  for (const std::weak_ptr<FileWriter>& windowed : windowed_) {
+    if (auto writer = windowed.lock()) writers.push_back(std::move(writer));
+  }
+  return writers;
 }
 
 void Persister::SetPaused(bool paused) {
@@ -118,10 +125,11 @@ void Persister::Stop() {
     stopping_ = true;
     waiting = std::exchange(waiting_, {});
   }
-  for (auto& writer : waiting) {
-    writer->End(absl::UnavailableError("the node daemon is shutting down"));
-  }
+  const absl::Status why = absl::UnavailableError("the node daemon is shutting down");
+  for (auto& writer : waiting) writer->End(why);
   executor_.Stop();
+  // No task runs any more that could begin to wait.
+  for (auto& writer : Windowed()) writer->StopWaiting(why);
 }
 
 }  // namespace ckptd

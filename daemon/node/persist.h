@@ -59,7 +59,8 @@ class WindowedFile {
  public:
   virtual ~WindowedFile() = default;
   // The next bytes of the image; the header lies in the first ones, and is written here. A
-  // window is given up when it was written, and the file ends with the one that has its end.
+  // window is given up when it was written, or at once when the file has ended; the file ends
+  // with the one that has its end.
   virtual void Add(ArenaLeasePtr window) = 0;
 };
 
@@ -72,8 +73,9 @@ class Persister {
   // As Stop().
   ~Persister();
 
-  // `done` runs on a thread of this: OK when the file is durable. On failure nothing is left of
-  // it, unless removing it failed too (the message says so).
+  // `done` runs on a thread of this, or on that of whoever abandons the file or stops this: OK
+  // when the file is durable. On failure nothing is left of it, unless removing it failed too
+  // (the message says so).
   void Write(FileToPersist file, Done<PersistedFile> done) ABSL_LOCKS_EXCLUDED(mutex_);
   // The same, of a file without an image. It must be abandoned when no more windows come.
   std::shared_ptr<WindowedFile> WriteWindows(FileToPersist file, Done<PersistedFile> done)
@@ -87,13 +89,16 @@ class Persister {
   // While paused no file is begun; one that is being written is finished.
   void SetPaused(bool paused) ABSL_LOCKS_EXCLUDED(mutex_);
   bool paused() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Files not begun end with UNAVAILABLE, those begun are finished. Idempotent.
+  // Files not begun, or with windows not begun or still to come, end with UNAVAILABLE; the others
+  // are finished. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   std::shared_ptr<FileWriter> MakeWriter(FileToPersist file, Done<PersistedFile> done);
   void Queue(std::shared_ptr<FileWriter> writer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Start(std::shared_ptr<FileWriter> writer);
+  // Those that have not gone. They may go with this list, so not under the lock.
+  std::vector<std::shared_ptr<FileWriter>> Windowed() ABSL_LOCKS_EXCLUDED(mutex_);
 
   FileSystem& file_system_;
   NodeProbe& probe_;

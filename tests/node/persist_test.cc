@@ -1,0 +1,259 @@
+// Data files that come in windows, and how files end.
+#include "daemon/node/persist.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "storage/file_system/posix_file_system.h"
+#include "storage/format/checksum.h"
+#include "tests/catch.h"
+#include "tests/node/node_fixture.h"
+#include "tests/node/pattern.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+DataFileLayoutPtr LayoutOf(std::vector<DataFilePiece> pieces) {
+  return std::make_shared<const DataFileLayout>(*DataFileLayout::Create(std::move(pieces), {}));
+}
+
+DataFilePiece Bytes(const std::string& key, uint64_t bytes) {
+  return {.key = key, .data_type = DataType::kU8, .lengths = {static_cast<int64_t>(bytes)}};
+}
+
+uint32_t SumOf(std::string_view bytes) {
+  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+}
+
+// One thread: what is queued runs in order.
+struct OneThread {
+  OneThread() {
+    arena = *Arena::Create({.arena_bytes = 1 << 20, .slab_bytes = 1 << 20}, files, clock, alarms,
+                           probe);
+    persister = std::make_unique<Persister>(files, probe, /*threads=*/1, /*direct_io=*/false);
+  }
+
+  ArenaLeasePtr Lease(uint64_t bytes, absl::string_view content) {
+    Pending<std::vector<ArenaLeasePtr>> leases;
+    arena->Acquire(arena->Open("gpt", "test"), {{.bytes = bytes}}, absl::InfiniteFuture(),
+                   leases.done());
+    REQUIRE(leases.Get().ok());
+    ArenaLeasePtr lease = std::move(leases.Get()->front());
+    lease->Write(0, content);
+    return lease;
+  }
+
+  FileToPersist File(const std::string& name, DataFileLayoutPtr layout) const {
+    return {.store_path = folder.path(),
+            .job = "gpt",
+            .step = 1,
+            .file_name = name,
+            .owner = {.user_id = geteuid(), .group_id = getegid()},
+            .layout = std::move(layout),
+            .progress = progress};
+  }
+
+  Pending<PersistedFile> WriteSmall() {
+    FileToPersist file = File(absl::StrCat("small-", ++small_files), LayoutOf({Bytes("s", 1)}));
+    file.image = Lease(2 * kPage, "");
+    file.progress = std::make_shared<PersistProgress>();
+    Pending<PersistedFile> written;
+    persister->Write(std::move(file), written.done());
+    return written;
+  }
+
+  // What is queued has run, and what that has queued.
+  void Settle() {
+    for (int i = 0; i < 2; ++i) REQUIRE(WriteSmall().Get().ok());
+  }
+
+  std::string Path(const std::string& name) const { return folder / "gpt/step-1/" + name; }
+  bool Exists(const std::string& name) const { return access(Path(name).c_str(), F_OK) == 0; }
+
+  TemporaryFolder folder;
+  std::unique_ptr<FileSystem> posix = MakePosixFileSystem({.use_io_uring = false});
+  FaultInjectingFileSystem files{*posix};
+  ManualClock clock;
+  ManualAlarms alarms{clock};
+  NodeProbe probe;
+  std::unique_ptr<Arena> arena;
+  const std::shared_ptr<PersistProgress> progress = std::make_shared<PersistProgress>();
+  int small_files = 0;
+  std::unique_ptr<Persister> persister;  // its files hold the arena's memory
+};
+
+TEST_CASE("a file of very many windows needs no deep stack and lets other files come between") {
+  constexpr uint64_t kWindows = 10'000;
+  OneThread fixture;
+  const uint64_t tensor_bytes = (kWindows - 1) * kPage - 5;
+  const DataFileLayoutPtr layout = LayoutOf({Bytes("w", tensor_bytes)});
+  REQUIRE(layout->header_bytes() == kPage);
+  const std::string page = Pattern(kPage);
+  Pending<PersistedFile> large;
+  fixture.files.CloseGate(FileOperation::kCreate);
+  auto windows = fixture.persister->WriteWindows(fixture.File("large", layout), large.done());
+  windows->Add(fixture.Lease(kPage, ""));
+  const ArenaLeasePtr same = fixture.Lease(kPage, page);
+  for (uint64_t i = 1; i < kWindows; ++i) windows->Add(same);
+  REQUIRE(fixture.files.AwaitBlocked(1));
+
+  FileToPersist other = fixture.File("other", LayoutOf({Bytes("s", 1)}));
+  other.image = fixture.Lease(2 * kPage, "");
+  bool large_was_first = true;
+  Pending<PersistedFile> written;
+  fixture.persister->Write(std::move(other), [&, done = written.done()](auto result) mutable {
+    large_was_first = large.ready();
+    done(std::move(result));
+  });
+  fixture.files.OpenGate();
+  CHECK(written.Get().ok());
+  CHECK_FALSE(large_was_first);
+
+  REQUIRE(large.Get().ok());
+  std::string tensor;
+  for (uint64_t i = 1; i < kWindows; ++i) tensor += page;
+  tensor.resize(tensor_bytes);
+  CHECK((ReadAll(fixture.Path("large")) == layout->header() + tensor));
+  const v1::Piece& piece = large.Get()->pieces.at(0);
+  REQUIRE(piece.chunk_crc32c_size() == (tensor_bytes + kChunkBytes - 1) / kChunkBytes);
+  bool sums_match = true;
+  for (int i = 0; i < piece.chunk_crc32c_size(); ++i) {
+    sums_match &= piece.chunk_crc32c(i) ==
+                  SumOf(std::string_view(tensor).substr(i * kChunkBytes, kChunkBytes));
+  }
+  CHECK(sums_match);
+}
+
+TEST_CASE("a header longer than a window is whole in the file") {
+  OneThread fixture;
+  std::vector<DataFilePiece> pieces;
+  for (int i = 0; i < 200; ++i) {
+    pieces.push_back(Bytes(absl::StrCat("layer.", i), 100 + i));
+    if (i % 3 == 0) pieces.back().data_type = DataType::kF32;
+  }
+  const DataFileLayoutPtr layout = LayoutOf(std::move(pieces));
+  const std::string& header = layout->header();
+  REQUIRE(header.size() > 2 * kPage);
+  const std::string data = Pattern(layout->file_bytes() - header.size());
+  const std::string unwritten = std::string(header.size(), 'x') + data;
+  Pending<PersistedFile> done;
+  auto windows = fixture.persister->WriteWindows(fixture.File("f", layout), done.done());
+  for (uint64_t at = 0; at < unwritten.size(); at += kPage) {
+    windows->Add(fixture.Lease(kPage, unwritten.substr(at, kPage)));
+  }
+  REQUIRE(done.Get().ok());
+  const std::string file = ReadAll(fixture.Path("f"));
+  CHECK((file == header + data));
+  CHECK(done.Get()->file.header_crc32c() == SumOf(header));
+  for (const v1::Piece& piece : done.Get()->pieces) {
+    const std::string_view bytes =
+        std::string_view(file).substr(piece.file_offset(), piece.size_bytes());
+    REQUIRE(piece.chunk_crc32c_size() == 1);
+    CHECK(piece.chunk_crc32c(0) == SumOf(bytes));
+  }
+}
+
+TEST_CASE("invariant 4: a window that comes after the end of its file is given back at once") {
+  OneThread fixture;
+  Pending<PersistedFile> done;
+  auto held = std::make_shared<int>();
+  const std::weak_ptr<int> held_by_done = held;
+  auto windows = fixture.persister->WriteWindows(
+      fixture.File("f", LayoutOf({Bytes("w", 2 * kPage)})),
+      [held = std::move(held), done = done.done()](auto result) mutable { done(result); });
+  const bool fails = GENERATE(true, false);
+  if (fails) fixture.files.Inject({.operation = FileOperation::kWriteAt});
+  for (int i = 0; i < (fails ? 1 : 3); ++i) windows->Add(fixture.Lease(kPage, ""));
+  CHECK(done.Get().ok() != fails);
+  windows->Add(fixture.Lease(kPage, ""));
+  CHECK(fixture.arena->used_bytes() == 0);
+  fixture.persister->Stop();
+  CHECK(held_by_done.expired());
+}
+
+TEST_CASE("invariant 2: a file in windows that fails at any step is removed") {
+  OneThread fixture;
+  const FileOperation step =
+      GENERATE(FileOperation::kCreate, FileOperation::kWriteAt, FileOperation::kTruncate,
+               FileOperation::kSync, FileOperation::kClose, FileOperation::kSyncDirectory);
+  INFO(FileOperationName(step));
+  fixture.files.Inject({.operation = step});
+  Pending<PersistedFile> done;
+  auto windows =
+      fixture.persister->WriteWindows(fixture.File("f", LayoutOf({Bytes("w", 1)})), done.done());
+  for (int i = 0; i < 2; ++i) windows->Add(fixture.Lease(kPage, ""));
+  CHECK(absl::IsUnavailable(done.Get().status()));
+  CHECK_FALSE(fixture.Exists("f"));
+  CHECK(fixture.arena->used_bytes() == 0);
+}
+
+// Persisting is paused; of one attempt a file waits for its second window, and another one,
+// whose first window is there, was not begun.
+struct TwoUnfinished {
+  TwoUnfinished() {
+    const DataFileLayoutPtr layout = LayoutOf({Bytes("w", 5 * kPage)});
+    auto note_thread = [this, done = waits.done()](auto result) mutable {
+      waits_ended_on = std::this_thread::get_id();
+      done(std::move(result));
+    };
+    waiting =
+        fixture.persister->WriteWindows(fixture.File("waits", layout), std::move(note_thread));
+    fixture.Settle();
+    waiting->Add(fixture.Lease(kPage, ""));
+    fixture.Settle();
+    REQUIRE(fixture.Exists("waits"));
+    fixture.persister->SetPaused(true);
+    parked = fixture.persister->WriteWindows(fixture.File("parked", layout), parks.done());
+    parked->Add(fixture.Lease(kPage, ""));
+  }
+
+  void CheckBothEndedWith(absl::StatusCode code) {
+    REQUIRE((waits.ready() && parks.ready()));
+    CHECK(waits.Get().status().code() == code);
+    CHECK(parks.Get().status().code() == code);
+    CHECK_FALSE(fixture.Exists("waits"));
+    CHECK_FALSE(fixture.Exists("parked"));
+    CHECK(fixture.arena->used_bytes() == 0);
+  }
+
+  OneThread fixture;
+  Pending<PersistedFile> waits, parks;
+  std::thread::id waits_ended_on;
+  std::shared_ptr<WindowedFile> waiting, parked;
+};
+
+TEST_CASE("an attempt given up while persisting is paused ends with all its files") {
+  TwoUnfinished files;
+  files.fixture.persister->Abandon(files.fixture.progress);
+  // A file that comes too late is not kept for later either.
+  Pending<PersistedFile> late;
+  FileToPersist file = files.fixture.File("late", LayoutOf({Bytes("w", 1)}));
+  file.image = files.fixture.Lease(2 * kPage, "");
+  files.fixture.persister->Write(std::move(file), late.done());
+  files.fixture.persister->Stop();
+  files.CheckBothEndedWith(absl::StatusCode::kAborted);
+  CHECK(absl::IsAborted(late.Get().status()));
+  // Removing a file may take long, and who gives up must not wait for it.
+  CHECK(files.waits_ended_on != std::this_thread::get_id());
+}
+
+TEST_CASE("when persisting stops, files without a window and files not begun end") {
+  TwoUnfinished files;
+  files.fixture.persister->Stop();
+  files.CheckBothEndedWith(absl::StatusCode::kUnavailable);
+  // The last window may come all the same.
+  files.waiting->Add(files.fixture.Lease(kPage, ""));
+  CHECK(files.fixture.arena->used_bytes() == 0);
+}
+
+}  // namespace
+}  // namespace ckptd
