@@ -1,6 +1,7 @@
 #include "daemon/node/kept_images.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "daemon/node/limits.h"
@@ -8,31 +9,30 @@
 namespace ckptd {
 
 void KeptImages::Keep(KeptName name, ArenaLeasePtr image) {
-  image->SetIdle();
   bool too_many = false;
   {
     absl::MutexLock lock(&mutex_);
-    entries_.push_back({std::move(name), std::move(image)});
+    entries_.push_back({name, image});
+    by_name_.insert_or_assign(std::move(name), std::prev(entries_.end()));
     too_many = entries_.size() > kMostKeptImages;
   }
+  // Not earlier: the arena, which this wakes for those who wait, looks once whether there is
+  // something to give up.
+  image->SetIdle();
   if (too_many) GiveUpOne();
 }
 
 ArenaLeasePtr KeptImages::Find(const KeptName& name) const {
   absl::MutexLock lock(&mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.name == name; });
-  return found == entries_.end() ? nullptr : found->image;
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second->image;
 }
 
 void KeptImages::Drop(const KeptName& name) {
-  std::list<Entry> dropped;  // freed without the lock
+  std::list<Entry> dropped;
   absl::MutexLock lock(&mutex_);
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    const auto next = std::next(it);
-    if (it->name == name) dropped.splice(dropped.end(), entries_, it);
-    it = next;
-  }
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end()) Remove(found->second, dropped);
 }
 
 bool KeptImages::GiveUpOne() {
@@ -42,8 +42,13 @@ bool KeptImages::GiveUpOne() {
   auto chosen = std::find_if(entries_.begin(), entries_.end(),
                              [](const Entry& entry) { return entry.image.use_count() == 1; });
   if (chosen == entries_.end()) chosen = entries_.begin();
-  dropped.splice(dropped.end(), entries_, chosen);
+  Remove(chosen, dropped);
   return true;
+}
+
+void KeptImages::Remove(std::list<Entry>::iterator entry, std::list<Entry>& removed) {
+  by_name_.erase(entry->name);
+  removed.splice(removed.end(), entries_, entry);
 }
 
 }  // namespace ckptd

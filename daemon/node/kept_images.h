@@ -7,7 +7,9 @@
 #ifndef CKPTD_DAEMON_NODE_KEPT_IMAGES_H_
 #define CKPTD_DAEMON_NODE_KEPT_IMAGES_H_
 
+#include <compare>
 #include <list>
+#include <map>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -21,7 +23,7 @@ struct KeptName {
   std::string store;
   std::string job;
   std::string path;  // relative to the job's folder
-  friend bool operator==(const KeptName&, const KeptName&) = default;
+  friend auto operator<=>(const KeptName&, const KeptName&) = default;
 };
 
 // Thread-safe. Must be destroyed before the arena.
@@ -32,8 +34,8 @@ class KeptImages {
   // Null when it isn't here (any more). Whoever holds the answer keeps the memory.
   ArenaLeasePtr Find(const KeptName& name) const ABSL_LOCKS_EXCLUDED(mutex_);
   void Drop(const KeptName& name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The oldest that no load holds, else the oldest: its memory is free when the load ends.
-  // False when there is none.
+  // The oldest that no load reads from, else the oldest: its memory is free when those reads
+  // are done. False when there is none.
   bool GiveUpOne() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -42,8 +44,13 @@ class KeptImages {
     ArenaLeasePtr image;
   };
 
+  // To `removed`, which frees it without the lock.
+  void Remove(std::list<Entry>::iterator entry, std::list<Entry>& removed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  std::map<KeptName, std::list<Entry>::iterator> by_name_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptd

@@ -1,8 +1,12 @@
-// Loads of what still lies in the arena.
+// Images that are kept in the arena, and loads from them.
+#include "daemon/node/kept_images.h"
+
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "daemon/node/extent_allocator.h"
+#include "storage/file_system/posix_file_system.h"
 #include "storage/format/checksum.h"
 #include "tests/catch.h"
 #include "tests/node/node_fixture.h"
@@ -152,6 +156,81 @@ TEST_CASE("files of a save that failed are not kept") {
   CHECK(ranks.first.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_FAILED);
   fixture.node->Stop();
   CHECK(fixture.node->Status().arena_kept_bytes() == 0);
+}
+
+class OnIdleProbe : public NodeProbe {
+ public:
+  void ArenaUsed(uint64_t, uint64_t kept_bytes, uint64_t) override {
+    if (kept_bytes > 0 && on_idle) on_idle();
+  }
+  std::function<void()> on_idle;  // called under the arena's lock
+};
+
+struct ArenaOfFourPages {
+  ArenaOfFourPages() : files(MakePosixFileSystem()), alarms(clock) {
+    constexpr uint64_t kBytes = 4 * kExtentAlignmentBytes;
+    arena =
+        *Arena::Create({.arena_bytes = kBytes, .slab_bytes = kBytes}, *files, clock, alarms, probe);
+    arena->SetReclaimer([this] { return kept.GiveUpOne(); });
+  }
+  ~ArenaOfFourPages() { arena->Stop(); }
+
+  Pending<std::vector<ArenaLeasePtr>> Ask(uint64_t pages) {
+    Pending<std::vector<ArenaLeasePtr>> pending;
+    arena->Acquire(arena->Open("gpt", "a test"), {{.bytes = pages * kExtentAlignmentBytes}},
+                   absl::InfiniteFuture(), pending.done());
+    return pending;
+  }
+  ArenaLeasePtr Lease(uint64_t pages) {
+    Pending<std::vector<ArenaLeasePtr>> pending = Ask(pages);
+    return std::move(pending.Get()->at(0));
+  }
+
+  std::unique_ptr<FileSystem> files;
+  ManualClock clock;
+  ManualAlarms alarms;
+  OnIdleProbe probe;
+  std::unique_ptr<Arena> arena;
+  KeptImages kept;
+};
+
+TEST_CASE("who waits for memory gets that of an image that is kept only then") {
+  ArenaOfFourPages here;
+  const KeptName name = {"main", "gpt", "data-1"};
+  ArenaLeasePtr image = here.Lease(4);
+  Pending<std::vector<ArenaLeasePtr>> waits = here.Ask(1);
+  // The arena is woken by memory that becomes idle. It looks once for something to give up,
+  // and slept for ever where the image was entered only after that.
+  bool was_entered = false;
+  here.probe.on_idle = [&, first = true]() mutable {
+    if (std::exchange(first, false)) was_entered = here.kept.Find(name) != nullptr;
+  };
+  here.kept.Keep(name, std::move(image));
+  REQUIRE(was_entered);
+  CHECK(waits.Get().ok());
+  CHECK(here.kept.Find(name) == nullptr);
+}
+
+TEST_CASE("the oldest image is given up first, but for those that somebody reads from") {
+  ArenaOfFourPages here;
+  const auto name = [](int number) {
+    return KeptName{"main", "gpt", "data-" + std::to_string(number)};
+  };
+  for (int number : {3, 1, 4, 2}) here.kept.Keep(name(number), here.Lease(1));
+  here.kept.Drop(name(1));
+  ArenaLeasePtr reads = here.kept.Find(name(3));
+  REQUIRE(reads != nullptr);
+  CHECK(here.kept.GiveUpOne());
+  CHECK(here.kept.Find(name(4)) == nullptr);
+  CHECK(here.kept.Find(name(2)) != nullptr);
+  CHECK(here.kept.GiveUpOne());
+  CHECK(here.kept.Find(name(2)) == nullptr);
+  CHECK(here.kept.Find(name(3)) == reads);
+  CHECK(here.kept.GiveUpOne());
+  CHECK(here.arena->idle_bytes() == reads->size_bytes());  // until it was read
+  CHECK_FALSE(here.kept.GiveUpOne());
+  reads.reset();
+  CHECK(here.arena->idle_bytes() == 0);
 }
 
 }  // namespace
