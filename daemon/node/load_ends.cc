@@ -160,7 +160,6 @@ void Loads::ForgetIfOver(const LoadPtr& load, Later& later) {
   Report(*load, later);
   if (load->in_flight > 0) return;  // called again when the last read is back
   load->slots.clear();
-  for (FileState& file : load->files) file.kept.reset();
   load->ticket.reset();
   if (auto found = loads_.find(load->key); found != loads_.end() && found->second == load) {
     loads_.erase(found);

@@ -71,11 +71,9 @@ void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> re
       options_.direct_io);
   CountBytes(*load);
   QueueReads(*load);
-  if (!load->arena_reads.empty()) {
-    AnswerBegins(*load, later);
-    Pump(load, later);
-  }
-  RequestSlots(load, later);
+  // Else they are answered when there is memory for the load.
+  if (!load->arena_reads.empty() || load->all_read()) AnswerBegins(*load, later);
+  Pump(load, later);
 }
 
 absl::Status Loads::CheckPlaces(const v1::PlanLoadResponse& plan) const {
@@ -105,7 +103,6 @@ void Loads::CountBytes(Load& load) {
 
 void Loads::RequestSlots(const LoadPtr& load, Later& later) {
   const size_t tasks = load->storage_reads.size() + load->headers.size();
-  if (tasks == 0) return AnswerBegins(*load, later);
   uint64_t slot_bytes = std::min<uint64_t>(options_.load_window_bytes, uint64_t{1} << 20);
   for (const PlannedRead& read : load->reads) slot_bytes = std::max(slot_bytes, read.length);
   const size_t slots = std::min<size_t>(options_.load_windows, tasks);

@@ -10,17 +10,14 @@
 namespace ckptd {
 
 void Loads::QueueReads(Load& load) {
-  const v1::PlanLoadResponse& plan = *load.plan;
-  load.files.resize(static_cast<size_t>(plan.files_size()));
-  for (uint32_t file = 0; file < load.files.size(); ++file) {
-    load.files[file].kept =
-        kept_.Find({plan.store(), load.world.job, plan.files(static_cast<int>(file)).path()});
-    if (load.files[file].kept == nullptr) load.headers.push_back(file);
+  load.is_kept.resize(static_cast<size_t>(load.plan->files_size()));
+  for (uint32_t file = 0; file < load.is_kept.size(); ++file) {
+    load.is_kept[file] = kept_.Find(load.kept_name(file)) != nullptr;
+    if (!load.is_kept[file]) load.headers.push_back(file);
   }
   for (size_t read = 0; read < load.reads.size(); ++read) {
-    FileState& file = load.files[load.reads[read].file];
-    ++file.reads_left;
-    (file.kept == nullptr ? load.storage_reads : load.arena_reads).push_back(read);
+    const bool is_kept = load.is_kept[load.reads[read].file];
+    (is_kept ? load.arena_reads : load.storage_reads).push_back(read);
   }
 }
 
@@ -33,17 +30,23 @@ void Loads::Pump(const LoadPtr& load, Later& later) {
          load->arena_reads_active < options_.load_windows) {
     started = StartArenaRead(load);
   }
-  while (started.ok() && !load->free_slots.empty() &&
-         !(load->headers.empty() && load->storage_reads.empty())) {
+  const auto needs_storage = [&] { return !load->headers.empty() || !load->storage_reads.empty(); };
+  while (started.ok() && !load->free_slots.empty() && needs_storage()) {
     started = StartStorageRead(load);
   }
-  if (!started.ok()) Fail(load, started, later);
+  if (!started.ok()) return Fail(load, started, later);
+  if (needs_storage() && load->slots.empty() && load->ticket == nullptr) RequestSlots(load, later);
 }
 
 absl::Status Loads::StartArenaRead(const LoadPtr& load) {
   const size_t read = load->arena_reads.front();
+  const uint32_t file = load->reads[read].file;
+  const ArenaLeasePtr image = kept_.Find(load->kept_name(file));
+  if (image == nullptr) {
+    GoToStorage(*load, file);
+    return absl::OkStatus();
+  }
   load->arena_reads.pop_front();
-  const ArenaLeasePtr image = load->files[load->reads[read].file].kept;
   absl::Status submitted = executor_.Submit([this, load, read, image] {
     ArenaReadFinished(load, read, image, load->reader->IsIntact(load->reads[read], *image));
   });
@@ -118,28 +121,33 @@ void Loads::ArenaReadFinished(const LoadPtr& load, size_t read, const ArenaLease
   } else {
     --load->arena_reads_active;
     if (load->error.ok()) {
+      const uint32_t file = load->reads[read].file;
+      if (load->is_kept[file]) ImageChanged(*load, file);  // else another read has found that out
+      GoToStorage(*load, file);
       load->storage_reads.push_back(read);
-      GoToStorage(load, load->reads[read].file, later);
     }
   }
   ReadIsBack(load, later);
 }
 
-void Loads::GoToStorage(const LoadPtr& load, uint32_t file, Later& later) {
-  if (load->files[file].kept == nullptr) return;  // another read has found that out
-  const std::string& path = load->plan->files(static_cast<int>(file)).path();
+void Loads::ImageChanged(Load& load, uint32_t file) {
+  const KeptName name = load.kept_name(file);
+  environment_.probe.KeptImageChanged();
   environment_.probe.Warning(
-      absl::StrCat(Describe(*load), ": the copy of ", Printable(path),
+      absl::StrCat(Describe(load), ": the copy of ", Printable(name.path),
                    " in the arena was changed after it was saved; it is read from storage"));
-  kept_.Drop({load->plan->store(), load->world.job, path});
-  load->files[file].kept.reset();
-  load->headers.push_back(file);
+  kept_.Drop(name);
+}
+
+void Loads::GoToStorage(Load& load, uint32_t file) {
+  if (!load.is_kept[file]) return;  // it has gone there
+  load.is_kept[file] = false;
+  load.headers.push_back(file);
   const auto others =
-      std::stable_partition(load->arena_reads.begin(), load->arena_reads.end(),
-                            [&](size_t read) { return load->reads[read].file != file; });
-  load->storage_reads.insert(load->storage_reads.end(), others, load->arena_reads.end());
-  load->arena_reads.erase(others, load->arena_reads.end());
-  if (load->slots.empty() && load->ticket == nullptr) RequestSlots(load, later);
+      std::stable_partition(load.arena_reads.begin(), load.arena_reads.end(),
+                            [&](size_t read) { return load.reads[read].file != file; });
+  load.storage_reads.insert(load.storage_reads.end(), others, load.arena_reads.end());
+  load.arena_reads.erase(others, load.arena_reads.end());
 }
 
 std::vector<ArenaPart> Loads::MemoryOf(const Load& load, const ActiveRead& active,
@@ -199,9 +207,6 @@ void Loads::GiveBack(Load& load, const ActiveReadPtr& active) {
   } else {
     --load.arena_reads_active;
   }
-  // The arena may have the memory back before the load ends: other reads may wait for it.
-  FileState& file = load.files[load.reads[active->read].file];
-  if (--file.reads_left == 0) file.kept.reset();
 }
 
 }  // namespace ckptd

@@ -56,7 +56,7 @@ class Loads {
   struct ActiveRead {
     size_t read = 0;
     std::optional<size_t> slot;  // none: its bytes lie in the image
-    ArenaLeasePtr image;         // of the whole file
+    ArenaLeasePtr image;         // of the whole file; null with a slot
     size_t holders = 0;          // (rank, window) pairs not given back
   };
   using ActiveReadPtr = std::shared_ptr<ActiveRead>;
@@ -74,10 +74,6 @@ class Loads {
     std::map<uint64_t, ActiveReadPtr> held;  // by window id
     Done<v1::NextWindowsResponse> next_done;
     AlarmId next_alarm = 0;
-  };
-  struct FileState {
-    ArenaLeasePtr kept;     // null: it is read from storage
-    size_t reads_left = 0;  // whose windows are not all given back
   };
   // job, epoch, load number, reader's session.
   using LoadKey = std::tuple<std::string, uint64_t, uint64_t, SessionId>;
@@ -98,8 +94,10 @@ class Loads {
     std::vector<ArenaLeasePtr> slots;
     std::set<size_t> free_slots;
     std::vector<PlannedRead> reads;
-    std::vector<FileState> files;  // as the plan's
-    // Not begun: indices into files and reads.
+    // Of the plan's files: its image was in the arena whenever one looked. Only reads under
+    // way hold images, so that a save which waits for the memory gets it soon.
+    std::vector<bool> is_kept;
+    // Not begun: indices into the plan's files and reads.
     std::deque<uint32_t> headers;
     std::deque<size_t> storage_reads;
     std::deque<size_t> arena_reads;
@@ -112,6 +110,9 @@ class Loads {
     bool all_read() const {
       return plan != nullptr && headers.empty() && storage_reads.empty() && arena_reads.empty() &&
              in_flight == 0;
+    }
+    KeptName kept_name(uint32_t file) const {
+      return {plan->store(), world.job, plan->files(static_cast<int>(file)).path()};
     }
   };
   using LoadPtr = std::shared_ptr<Load>;
@@ -132,23 +133,26 @@ class Loads {
   absl::Status CheckPlaces(const v1::PlanLoadResponse& plan) const;
   // What each rank will be given.
   static void CountBytes(Load& load);
+  // Memory for reads from storage, once per load.
   void RequestSlots(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerBegins(Load& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // ---- load_reads.cc
   // Decides which files are read from storage, and which lie in the arena.
   void QueueReads(Load& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts reads as long as there is room for more windows.
+  // Starts reads as long as there is room for more windows; asks for that room.
   void Pump(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Or sends the file to storage, where its image was given up meanwhile.
   absl::Status StartArenaRead(const LoadPtr& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status StartStorageRead(const LoadPtr& load) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What follows whenever a read is back.
   void ReadIsBack(const LoadPtr& load, Later& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ArenaReadFinished(const LoadPtr& load, size_t read, const ArenaLeasePtr& image, bool intact)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The kept image of this file is not what was saved: storage has it.
-  void GoToStorage(const LoadPtr& load, uint32_t file, Later& later)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The kept image of this file is not what was saved.
+  void ImageChanged(Load& load, uint32_t file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What is left of this file is read from storage.
+  static void GoToStorage(Load& load, uint32_t file);
   void HeaderVerified(const LoadPtr& load, size_t slot, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ReadFinished(const LoadPtr& load, size_t slot, size_t read, const absl::Status& status)

@@ -43,6 +43,8 @@ class NodeProbe {
                                uint64_t /*bytes_from_arena*/) {}
   virtual void RestoreFailed(absl::StatusCode /*code*/) {}
   virtual void ChecksumMismatch() {}
+  // What lay in the arena was not what was saved; it is read from storage instead.
+  virtual void KeptImageChanged() {}
 
   // ---- arena ----
   // `kept_bytes` hold what was saved, until the room is needed; they are not in use.

@@ -43,6 +43,9 @@ NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
                                       "Bytes of loads that were still in the arena.")),
       checksum_failures_(AddCounter(registry, "ckptd_checksum_failures_total",
                                     "Chunks read from storage whose checksum was wrong.")),
+      kept_images_changed_(
+          AddCounter(registry, "ckptd_kept_images_changed_total",
+                     "Saved files whose copy in the arena was found changed by a load.")),
       warnings_(AddCounter(registry, "ckptd_node_warnings_total",
                            "Log lines that a person should read.")),
       last_success_(AddGauge(registry, "ckptd_node_last_success_timestamp_seconds",
@@ -111,6 +114,8 @@ void NodeMetrics::RestoreFailed(absl::StatusCode code) {
 }
 
 void NodeMetrics::ChecksumMismatch() { checksum_failures_.Increment(); }
+
+void NodeMetrics::KeptImageChanged() { kept_images_changed_.Increment(); }
 
 void NodeMetrics::ArenaUsed(uint64_t used_bytes, uint64_t kept_bytes, uint64_t total_bytes) {
   arena_used_bytes_.Set(static_cast<double>(used_bytes));

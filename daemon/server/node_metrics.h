@@ -34,6 +34,7 @@ class NodeMetrics : public NodeProbe {
   void RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) override;
   void RestoreFailed(absl::StatusCode code) override;
   void ChecksumMismatch() override;
+  void KeptImageChanged() override;
 
   void ArenaUsed(uint64_t used_bytes, uint64_t kept_bytes, uint64_t total_bytes) override;
   void ArenaWaiting(int requests) override;
@@ -61,6 +62,7 @@ class NodeMetrics : public NodeProbe {
   prometheus::Counter& restore_bytes_;
   prometheus::Counter& restore_arena_bytes_;
   prometheus::Counter& checksum_failures_;
+  prometheus::Counter& kept_images_changed_;
   prometheus::Counter& warnings_;
   prometheus::Gauge& last_success_;
   prometheus::Gauge& arena_bytes_;

@@ -259,6 +259,10 @@ void CountingProbe::ChecksumMismatch() {
   absl::MutexLock lock(&mutex_);
   ++mismatches_;
 }
+void CountingProbe::KeptImageChanged() {
+  absl::MutexLock lock(&mutex_);
+  ++changed_images_;
+}
 void CountingProbe::AwaitClosed(int sessions) {
   absl::MutexLock lock(&mutex_);
   auto enough = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_ >= sessions; };
@@ -267,6 +271,10 @@ void CountingProbe::AwaitClosed(int sessions) {
 int CountingProbe::mismatches() const {
   absl::MutexLock lock(&mutex_);
   return mismatches_;
+}
+int CountingProbe::changed_images() const {
+  absl::MutexLock lock(&mutex_);
+  return changed_images_;
 }
 
 NodeFixture::NodeFixture(const FixtureOptions& wanted)
@@ -511,7 +519,8 @@ absl::Status TestTrainer::EndLoad(uint64_t load_id) {
 }
 
 absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> TestTrainer::Receive(
-    const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun) {
+    const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun,
+    const v1::NextWindowsResponse& taken) {
   std::vector<std::string> tensors, values;
   for (const v1::Shard& shard : request.layout().shards()) {
     tensors.emplace_back(shard.lengths(0), '\0');
@@ -520,12 +529,9 @@ absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> Te
     values.emplace_back(small.size_bytes(), '\0');
   absl::Status result;
   std::vector<uint64_t> released;
-  for (bool done = false; !done;) {
-    Pending<v1::NextWindowsResponse> next = Next(begun.load_id(), released);
-    result = next.Get().status();
-    if (!result.ok()) break;
+  const auto copy = [&](const v1::NextWindowsResponse& windows) {
     released.clear();
-    for (const v1::Window& window : next.Get()->windows()) {
+    for (const v1::Window& window : windows.windows()) {
       const char* bytes = Map(window.slab_id()) + window.slab_offset();
       for (uint32_t shard : window.shards()) {
         memcpy(tensors[shard].data() + window.first_element(), bytes, window.length_bytes());
@@ -535,6 +541,13 @@ absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> Te
       }
       released.push_back(window.window_id());
     }
+  };
+  copy(taken);
+  for (bool done = taken.done(); !done;) {
+    Pending<v1::NextWindowsResponse> next = Next(begun.load_id(), released);
+    result = next.Get().status();
+    if (!result.ok()) break;
+    copy(*next.Get());
     done = next.Get()->done();
   }
   if (absl::Status ended = EndLoad(begun.load_id()); result.ok()) result = ended;

@@ -92,6 +92,7 @@ class CountingProbe : public NodeProbe {
  public:
   void SessionClosed() override;
   void ChecksumMismatch() override;
+  void KeptImageChanged() override;
   void StallReported(double seconds) override;
   void CoordinatorCallRetried(absl::StatusCode code) override;
   double longest_stall() const;
@@ -106,11 +107,13 @@ class CountingProbe : public NodeProbe {
   void AwaitArenaEmpty();
   void AwaitClosed(int sessions);
   int mismatches() const;
+  int changed_images() const;
 
  private:
   mutable absl::Mutex mutex_;
   int closed_ ABSL_GUARDED_BY(mutex_) = 0;
   int mismatches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int changed_images_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t arena_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int retries_ ABSL_GUARDED_BY(mutex_) = 0;
   double longest_stall_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -178,8 +181,10 @@ class TestTrainer {
                                         const std::vector<uint64_t>& released = {});
   absl::Status EndLoad(uint64_t load_id);
   // Takes and gives back windows until the end: tensors by index, then values by index.
+  // `taken`: windows that the test has taken before, with Next.
   absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> Receive(
-      const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun);
+      const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun,
+      const v1::NextWindowsResponse& taken = {});
 
   const SessionPtr& session() const { return session_; }
   void SetEpoch(uint64_t epoch) { epoch_ = epoch; }

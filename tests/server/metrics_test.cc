@@ -43,6 +43,7 @@ TEST_CASE("zeros are exported before anything has happened") {
   CHECK_THAT(text, Contains("ckptd_plan_seconds_count{kind=\"save\"} 0\n"));
   CHECK_THAT(text, Contains("ckptd_save_failures_total{code=\"ABORTED\"} 0\n"));
   CHECK_THAT(text, Contains("ckptd_checksum_failures_total 0\n"));
+  CHECK_THAT(text, Contains("ckptd_kept_images_changed_total 0\n"));
 }
 
 TEST_CASE("a save's phases reach the metrics endpoint in base units") {
