@@ -10,8 +10,7 @@
 namespace ckptd {
 namespace {
 
-// At most what the rank's small file takes of the arena: contents, header, paddings. Nothing
-// of a rank that is not here yet: the ranks' contents are mostly the same, and stored once.
+// At most what the rank's small file takes of the arena: contents, header, paddings.
 uint64_t MostSmallFileBytes(const RankPart& part) {
   // Of a header's entry, beside the name: numbers and punctuation; of the content, padding.
   constexpr uint64_t kEntryBytes = 256;
@@ -22,6 +21,26 @@ uint64_t MostSmallFileBytes(const RankPart& part) {
              kMostEscapedBytes * part.layout->small[i].name.size();
   }
   return bytes == 0 ? 0 : RoundUp(bytes, kExtentAlignmentBytes) + kExtentAlignmentBytes;
+}
+
+// Windows are planned once, and must leave room for ranks that begin later, by a known plan.
+struct SmallBytes {
+  uint64_t known = 0;    // of the ranks that have begun
+  uint64_t guessed = 0;  // of the others: each as much as the one that has most
+};
+
+SmallBytes MostSmallBytes(const std::map<uint32_t, RankPart>& ranks) {
+  SmallBytes bytes;
+  uint64_t most = 0;
+  uint64_t absent = 0;
+  for (const auto& [rank, part] : ranks) {
+    const uint64_t of_rank = MostSmallFileBytes(part);
+    bytes.known += of_rank;
+    most = std::max(most, of_rank);
+    absent += part.begun ? 0 : 1;
+  }
+  bytes.guessed = absent * most;
+  return bytes;
 }
 
 absl::StatusOr<NodePlanPtr> MakePlan(const std::map<uint32_t, CheckedLayoutPtr>& layouts,
@@ -137,11 +156,9 @@ void Saves::AdvanceLeases(const SaveAttemptPtr& attempt, Later& later) {
 }
 
 void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
-  uint64_t small_bytes = 0;
   std::vector<uint64_t> sizes;
   std::vector<uint32_t> ranks;
   for (const auto& [rank, part] : attempt->ranks) {
-    small_bytes += MostSmallFileBytes(part);
     const uint64_t bytes = attempt->plan->images.at(rank)->image_bytes();
     if (bytes == 0) continue;
     sizes.push_back(bytes);
@@ -151,8 +168,11 @@ void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
     attempt->tensors_leased = true;
     return;
   }
-  const absl::StatusOr<SnapshotWindows> windows =
-      PlanWindows(sizes, small_bytes, arena_.total_bytes());
+  const SmallBytes small = MostSmallBytes(attempt->ranks);
+  absl::StatusOr<SnapshotWindows> windows =
+      PlanWindows(sizes, small.known + small.guessed, arena_.total_bytes());
+  // A save is not refused for a guess.
+  if (!windows.ok()) windows = PlanWindows(sizes, small.known, arena_.total_bytes());
   if (!windows.ok()) return Fail(attempt, windows.status(), ToldBy::kUs, later);
   attempt->window_bytes = windows->window_bytes;
   std::vector<ExtentAsk> asks;

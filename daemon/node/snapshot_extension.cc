@@ -4,11 +4,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/node/admission.h"
 #include "daemon/node/limits.h"
 #include "daemon/node/saves.h"
 #include "daemon/node/snapshot_windows.h"
 
 namespace ckptd {
+namespace {
+
+absl::Status NoWindow(const absl::Status& why, uint32_t rank, uint64_t taken_bytes,
+                      uint64_t image_bytes, bool is_paused) {
+  return absl::Status(
+      why.code(),
+      absl::StrCat("rank ", rank, " has copied ", BytesForPeople(taken_bytes), " of its ",
+                   BytesForPeople(image_bytes), " and needs room for more: ", why.message(),
+                   is_paused ? "; writing to storage, which makes room, is paused on this node: "
+                               "end that with ckptctl resume"
+                             : ""));
+}
+
+}  // namespace
 
 void Saves::ExtendSnapshot(const SessionPtr& session, const v1::ExtendSnapshotRequest& request,
                            Done<v1::ExtendSnapshotResponse> done) {
@@ -35,8 +50,12 @@ absl::Status Saves::CheckExtension(const SaveAttempt& attempt, uint32_t rank,
                                    const v1::ExtendSnapshotRequest& request) const {
   if (!attempt.error.ok()) return attempt.error;
   const RankPart& part = attempt.ranks.at(rank);
-  const bool has_window = attempt.in_flight() && part.answered && !part.finished &&
-                          part.tensors != nullptr && part.extend_done == nullptr;
+  if (part.extend_done != nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank, " waits for the next part of its image already"));
+  }
+  const bool has_window =
+      attempt.in_flight() && part.answered && !part.finished && part.tensors != nullptr;
   if (!has_window) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", rank, " has no part of its image to go on from"));
@@ -74,8 +93,14 @@ void Saves::GiveWindow(const SaveAttemptPtr& attempt, uint32_t rank, Later& late
     std::shared_ptr<WindowedFile> windows =
         persister_.WriteWindows(std::move(file), std::move(persisted));
     windows->Add(std::move(window));
-    absl::MutexLock lock(&mutex_);
-    attempt->ranks.at(rank).windows = std::move(windows);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (attempt->in_flight()) {
+        attempt->ranks.at(rank).windows = std::move(windows);
+        return;
+      }
+    }
+    persister_.Abandon(attempt->progress);  // its end came before there was this file
   });
 }
 
@@ -96,13 +121,18 @@ void Saves::WindowLeased(const SaveAttemptPtr& attempt, uint32_t rank,
                          absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
   Later later;
   absl::MutexLock lock(&mutex_);
-  if (!leases.ok()) return Fail(attempt, leases.status(), ToldBy::kUs, later);
   if (!attempt->in_flight()) return;  // its end has answered
   RankPart& part = attempt->ranks.at(rank);
+  const uint64_t image_bytes = attempt->plan->images.at(rank)->image_bytes();
+  if (!leases.ok()) {
+    return Fail(
+        attempt,
+        NoWindow(leases.status(), rank, part.window_offset, image_bytes, persister_.paused()),
+        ToldBy::kUs, later);
+  }
   part.tensors = std::move(leases->front());
   v1::ExtendSnapshotResponse response;
-  *response.mutable_tensors() =
-      part.tensors->ToProto(attempt->plan->images.at(rank)->image_bytes(), part.window_offset);
+  *response.mutable_tensors() = part.tensors->ToProto(image_bytes, part.window_offset);
   later.Answer(std::exchange(part.extend_done, nullptr), std::move(response));
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/node/admission.h"
 
+#include <utility>
+
 #include "tests/catch.h"
 
 namespace ckptd {
@@ -74,6 +76,45 @@ TEST_CASE("idle memory is nobody's: it counts neither as used nor as held, and i
   CHECK_FALSE(admission.Next().has_value());
   admission.ReleaseIdle(kept->grant.blocks[0]);
   CHECK(admission.idle_bytes() == 0);
+  CHECK(admission.Next().has_value());
+}
+
+// Asks and is admitted.
+std::vector<Extent> Take(Admission& admission, TicketId ticket, uint64_t bytes) {
+  const RequestId asked = *admission.Ask(ticket, {{.bytes = bytes}});
+  std::optional<Admission::Admitted> admitted = admission.Next();
+  REQUIRE(admitted.has_value());
+  REQUIRE(admitted->request == asked);
+  return admitted->grant.blocks[0];
+}
+
+TEST_CASE("a ticket of revolving memory may have more than the arena in all, but not at once") {
+  Admission admission({8 * kPage});
+  const TicketId ticket = admission.Open("a", "saving step 1 of job a");
+  admission.ExpectRevolving(ticket, 8 * kPage);
+  std::vector<Extent> last = Take(admission, ticket, 4 * kPage);
+  for (int window = 0; window < 5; ++window) {
+    std::vector<Extent> next = Take(admission, ticket, 4 * kPage);
+    admission.Release(ticket, std::exchange(last, std::move(next)));
+  }
+  CHECK(absl::IsResourceExhausted(admission.Ask(ticket, {{.bytes = 9 * kPage}}).status()));
+}
+
+TEST_CASE("what a ticket of revolving memory gives back is kept for it until it is complete") {
+  Admission admission({8 * kPage});
+  const TicketId first = admission.Open("a", "first");
+  admission.ExpectRevolving(first, 6 * kPage);
+  const std::vector<Extent> given_back = Take(admission, first, 4 * kPage);
+  Take(admission, first, 2 * kPage);
+  admission.Release(first, given_back);  // it has had all that it expects, and holds 2
+  const TicketId second = admission.Open("a", "second");
+  REQUIRE(admission.Ask(second, {{.bytes = 3 * kPage}}).ok());
+  CHECK_FALSE(admission.Next().has_value());
+  Take(admission, first, 4 * kPage);
+  CHECK_FALSE(admission.Next().has_value());
+  admission.Complete(first);
+  CHECK_FALSE(admission.Next().has_value());  // it holds 6 of 8 still
+  admission.Release(first, given_back);
   CHECK(admission.Next().has_value());
 }
 

@@ -238,10 +238,10 @@ std::string CountingProbe::warnings() const {
   absl::MutexLock lock(&mutex_);
   return warnings_;
 }
-void CountingProbe::AwaitArenaEmpty() {
+void CountingProbe::AwaitArenaUsed(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
-  auto empty = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return arena_used_bytes_ == 0; };
-  mutex_.Await(absl::Condition(&empty));
+  auto reached = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return arena_used_bytes_ == bytes; };
+  mutex_.Await(absl::Condition(&reached));
 }
 double CountingProbe::longest_stall() const {
   absl::MutexLock lock(&mutex_);

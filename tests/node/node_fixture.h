@@ -104,7 +104,8 @@ class CountingProbe : public NodeProbe {
   uint64_t bytes_from_storage() const;
   uint64_t bytes_from_arena() const;
   std::string warnings() const;
-  void AwaitArenaEmpty();
+  void AwaitArenaUsed(uint64_t bytes);
+  void AwaitArenaEmpty() { AwaitArenaUsed(0); }
   void AwaitClosed(int sessions);
   int mismatches() const;
   int changed_images() const;

@@ -1,0 +1,146 @@
+// States larger than the arena, on their way through it; how such saves fail is in
+// snapshot_extension_ends_test.cc.
+#include "tests/catch.h"
+#include "tests/mentions.h"
+#include "tests/node/node_fixture.h"
+#include "tests/node/windowed_rank.h"
+
+namespace ckptd {
+namespace {
+
+TEST_CASE("invariant 3: a state larger than the arena goes through it, byte for byte") {
+  NodeFixture fixture({.keep_images = true});
+  LargeRank rank(fixture);
+  CHECK_FALSE(rank.HasEnd());
+  rank.FillToTheEnd();
+  REQUIRE(rank.trainer.Finish(1).ok());
+  REQUIRE(rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+  CHECK((*rank.trainer.Load("w0", rank.state.size(), 1) == rank.state));
+  CHECK(fixture.probe.mismatches() == 0);
+  CHECK(fixture.node->Status().arena_used_bytes() == 0);
+}
+
+TEST_CASE("invariant 3: two ranks of a node go through the arena side by side") {
+  NodeFixture fixture;
+  WindowedRank first(fixture, 0, 21'000'001), second(fixture, 1, 13'000'007);
+  JoinTogether(first, second);
+  SaveTogether(first, second, 1);
+  CHECK_FALSE(first.HasEnd());
+  CHECK_FALSE(second.HasEnd());
+  for (first.Fill(), second.Fill(); !second.HasEnd(); first.Fill(), second.Fill()) {
+    Pending<v1::ExtendSnapshotResponse> next[] = {first.StartExtend(), second.StartExtend()};
+    first.Take(next[0]);
+    second.Take(next[1]);
+  }
+  first.FillToTheEnd();
+  FinishDurably(first, second);
+  CHECK(fixture.node->Status().arena_used_bytes() == 0);
+  CheckSaved(first, second);
+  CHECK(fixture.probe.mismatches() == 0);
+}
+
+// Windows were planned as if a rank that is not there yet had no small contents: it could
+// then find no room for them until the save's deadline.
+TEST_CASE("a rank that begins late finds room beside windows that were planned without it") {
+  NodeFixture fixture;
+  const std::string value(7 << 20, 'v');
+  WindowedRank first(fixture, 0, 3 << 20, value + "0"), second(fixture, 1, 3 << 20, value + "1");
+  JoinTogether(first, second);
+  first.trainer.timeout_seconds = second.trainer.timeout_seconds = 120;
+  for (uint64_t number : {1, 2}) {
+    first.StartSave(number);
+    if (number == 2) first.AwaitLease();  // by the plan of the first save
+    second.StartSave(number);
+    second.AwaitLease();
+    if (number == 1) first.AwaitLease();
+    first.FillToTheEnd();
+    second.FillToTheEnd();
+    FinishDurably(first, second);
+  }
+  CHECK(fixture.coordinator.plans() == 1);
+  CheckSaved(first, second);
+}
+
+TEST_CASE("a save is not refused for what a rank that begins late might have") {
+  NodeFixture fixture;
+  WindowedRank first(fixture, 0, 1 << 20, std::string(9 << 20, 'v')), second(fixture, 1, 1 << 20);
+  JoinTogether(first, second);
+  SaveTogether(first, second, 1);
+  first.FillToTheEnd();
+  second.FillToTheEnd();
+  FinishDurably(first, second);
+  first.StartSave(2);
+  first.AwaitLease();
+  second.StartSave(2);
+  second.AwaitLease();
+  first.FillToTheEnd();
+  second.FillToTheEnd();
+  FinishDurably(first, second);
+  CHECK(fixture.coordinator.plans() == 1);
+}
+
+TEST_CASE("a rank can't skip a part of its image, nor finish before its end") {
+  NodeFixture fixture;
+  LargeRank rank(fixture);
+  const auto extend = [&](uint64_t copied_bytes) {
+    return rank.Extend(copied_bytes, rank.trainer.session()).Get().status();
+  };
+  for (uint64_t copied_bytes : {uint64_t{0}, rank.LeaseEnd() + 4096}) {
+    CHECK(absl::IsInvalidArgument(extend(copied_bytes)));
+    CHECK(Mentions(extend(copied_bytes),
+                   absl::StrCat("rank 0 has copied up to byte ", copied_bytes,
+                                " of its image, and its lease ends at ", rank.LeaseEnd())));
+  }
+  CHECK(absl::IsFailedPrecondition(rank.trainer.Finish(1)));
+  rank.FillToTheEnd();
+  CHECK(absl::IsFailedPrecondition(extend(rank.LeaseEnd())));
+  CHECK(Mentions(extend(rank.LeaseEnd()), "rank 0 has its image to the end already"));
+  CHECK(rank.trainer.Finish(1).ok());
+  CHECK(rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+}
+
+TEST_CASE(
+    "invariant 7: who has no part in a save, or asks twice, is refused and the save goes on") {
+  NodeFixture fixture;
+  LargeRank rank(fixture);
+  TestTrainer other(fixture, 0);
+  REQUIRE(other.Join("other", 1).Get().ok());
+  const absl::Status foreign = rank.Extend(rank.LeaseEnd(), other.session()).Get().status();
+  CHECK(absl::IsPermissionDenied(foreign));
+  CHECK(Mentions(foreign, "no part in that save"));
+
+  fixture.files.CloseGate(FileOperation::kWriteAt);
+  rank.Fill();
+  rank.Take(rank.StartExtend());
+  rank.Fill();
+  Pending<v1::ExtendSnapshotResponse> waiting = rank.StartExtend();  // both windows are unwritten
+  const absl::Status again = rank.StartExtend().Get().status();
+  CHECK(absl::IsFailedPrecondition(again));
+  CHECK(Mentions(again, "rank 0 waits for the next part of its image already"));
+  CHECK_FALSE(waiting.ready());
+  CHECK(absl::IsFailedPrecondition(rank.trainer.Finish(1)));
+  fixture.files.OpenGate();
+  rank.Take(waiting);
+  rank.FillToTheEnd();
+  CHECK(rank.trainer.Finish(1).ok());
+  REQUIRE(rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+  CHECK((*rank.trainer.Load("w0", rank.state.size(), 1) == rank.state));
+}
+
+TEST_CASE("a rank whose whole image was leased has no next window, and its save goes on") {
+  NodeFixture fixture;
+  WindowedRank rank(fixture, 0, 5000);
+  REQUIRE(rank.trainer.Join("gpt", 1).Get().ok());
+  rank.StartSave(1);
+  rank.AwaitLease();
+  const absl::Status status = rank.StartExtend().Get().status();
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(Mentions(status, "rank 0 has its image to the end already"));
+  rank.Fill();
+  REQUIRE(rank.trainer.Finish(1).ok());
+  CHECK(Mentions(rank.StartExtend().Get().status(), "no part of its image to go on from"));
+  CHECK(rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+}
+
+}  // namespace
+}  // namespace ckptd
