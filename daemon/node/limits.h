@@ -24,6 +24,8 @@ inline constexpr size_t kRememberedAttempts = 64;
 inline constexpr size_t kCachedLayoutsPerRank = 2;
 // Of one job on one node, at one time.
 inline constexpr size_t kMostAttemptsInFlight = 16;
+// Of one save on one node: a checksum of 4 bytes per chunk is kept until the commit.
+inline constexpr uint64_t kMostImageBytesPerSave = uint64_t{4} << 40;
 inline constexpr size_t kMostLoadsPerSession = 16;
 // Jobs' worlds that one process is in, or about to join.
 inline constexpr size_t kMostWorldsPerSession = 32;

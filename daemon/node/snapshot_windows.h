@@ -1,7 +1,8 @@
 // How much of a rank's image lies in the arena at a time, where all images together are
 // larger than the arena. Pure.
 //
-// Two windows per rank: one is written to storage while the trainer fills the other.
+// Two windows per rank: one is written to storage while the trainer fills the other. What
+// ranks of small images don't need of that is the others'.
 #ifndef CKPTD_DAEMON_NODE_SNAPSHOT_WINDOWS_H_
 #define CKPTD_DAEMON_NODE_SNAPSHOT_WINDOWS_H_
 
@@ -18,7 +19,8 @@ struct SnapshotWindows {
 };
 
 // `image_bytes` of the ranks that have an image; `small_bytes` of what is leased beside
-// them. RESOURCE_EXHAUSTED, with the flag to set, where windows would be too small to work.
+// them. RESOURCE_EXHAUSTED, with what to do, where windows would be too small to work, or the
+// images are more than kMostImageBytesPerSave.
 absl::StatusOr<SnapshotWindows> PlanWindows(std::span<const uint64_t> image_bytes,
                                             uint64_t small_bytes, uint64_t arena_bytes);
 

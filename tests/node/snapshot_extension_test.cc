@@ -1,5 +1,6 @@
 // States larger than the arena, on their way through it; how such saves fail is in
 // snapshot_extension_ends_test.cc.
+#include "daemon/node/sha256.h"
 #include "tests/catch.h"
 #include "tests/mentions.h"
 #include "tests/node/node_fixture.h"
@@ -140,6 +141,32 @@ TEST_CASE("a rank whose whole image was leased has no next window, and its save 
   REQUIRE(rank.trainer.Finish(1).ok());
   CHECK(Mentions(rank.StartExtend().Get().status(), "no part of its image to go on from"));
   CHECK(rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
+}
+
+TEST_CASE("invariant 4: a node is given no more than 4 TiB in one save") {
+  NodeFixture fixture;
+  TestTrainer trainer(fixture, 0);
+  REQUIRE(trainer.Join("gpt", 1).Get().ok());
+  v1::Layout layout;
+  v1::Shard* shard = layout.add_shards();
+  shard->set_name("w");
+  shard->set_data_type(v1::DATA_TYPE_U8);
+  shard->add_shape(uint64_t{5} << 40);
+  shard->add_offsets(0);
+  shard->add_lengths(uint64_t{5} << 40);
+  v1::BeginSaveRequest request;
+  request.set_job("gpt");
+  request.mutable_attempt()->set_epoch(1);
+  request.mutable_attempt()->set_save_number(1);
+  request.set_step(1);
+  request.set_layout(layout.SerializeAsString());
+  request.set_fingerprint(Sha256Of(request.layout()));
+  request.set_timeout_seconds(600);
+  Pending<v1::BeginSaveResponse> begun;
+  fixture.node->BeginSave(trainer.session(), request, begun.done());
+  CHECK(absl::IsResourceExhausted(begun.Get().status()));
+  CHECK(Mentions(begun.Get().status(), "spread the state over more nodes"));
+  CHECK(fixture.node->Status().saves().empty());
 }
 
 }  // namespace
