@@ -134,15 +134,16 @@ void Loads::Report(Load& load, Later& later) {
   if (std::exchange(load.reported, true)) return;
   alarms_.Cancel(load.alarm);
   const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - load.started);
+  const uint64_t bytes_read = load.reader == nullptr ? 0 : load.reader->bytes_read();
   if (load.error.ok())
-    environment_.probe.RestoreFinished(seconds, load.bytes_read, load.bytes_from_arena);
+    environment_.probe.RestoreFinished(seconds, bytes_read, load.bytes_from_arena);
   v1::FinishLoadRequest report;
   report.set_job(load.world.job);
   report.set_epoch(load.world.epoch);
   report.set_load_number(std::get<2>(load.key));
   report.set_node(options_.node_name);
   if (load.plan != nullptr) report.set_step(load.plan->step());
-  report.set_bytes_read(load.bytes_read);
+  report.set_bytes_read(bytes_read);
   report.set_seconds(seconds);
   report.set_error_code(static_cast<int>(load.error.code()));
   report.set_error_message(std::string(load.error.message()));

@@ -99,8 +99,6 @@ void Loads::ReadFinished(const LoadPtr& load, size_t slot, size_t read,
   Later later;
   absl::MutexLock lock(&mutex_);
   --load->in_flight;
-  const PlannedRead& planned = load->reads[read];
-  load->bytes_read += planned.length - (planned.shares_first_block ? kIoAlignmentBytes : 0);
   if (status.ok() && load->error.ok()) {
     Deliver(*load, std::make_shared<ActiveRead>(ActiveRead{.read = read, .slot = slot}));
   } else {

@@ -103,7 +103,6 @@ class Loads {
     std::deque<size_t> arena_reads;
     int arena_reads_active = 0;
     size_t in_flight = 0;
-    uint64_t bytes_read = 0;
     uint64_t bytes_from_arena = 0;
     bool reported = false;
 

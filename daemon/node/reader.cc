@@ -41,6 +41,7 @@ absl::Status LoadReader::Read(const PlannedRead& read, std::span<std::byte> buff
   }
   if (status.ok() && begin < end) {
     status = (*file)->ReadAt(read.file_offset + begin, bytes.subspan(begin, end - begin));
+    if (status.ok()) bytes_read_ += end - begin;
   }
   if (!status.ok()) return status;
   for (const ReadPart& part : read.parts) {
@@ -67,6 +68,7 @@ absl::Status LoadReader::ReadShared(const ReadableFile& file, BlockKey key,
     absl::MutexLock lock(&shared->mutex);
     if (shared->bytes.empty()) {
       if (absl::Status status = file.ReadAt(key.second, block); !status.ok()) return status;
+      bytes_read_ += block.size();
       shared->bytes.assign(reinterpret_cast<const char*>(block.data()), block.size());
       return absl::OkStatus();
     }

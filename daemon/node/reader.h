@@ -2,6 +2,7 @@
 #ifndef CKPTD_DAEMON_NODE_READER_H_
 #define CKPTD_DAEMON_NODE_READER_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,6 +42,8 @@ class LoadReader {
   // The file's size and its header's checksum; `buffer` is scratch.
   [[nodiscard]] absl::Status VerifyHeader(uint32_t file, std::span<std::byte> buffer)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // By Read, from storage.
+  uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   // A block in which one read ends and the next begins: whoever comes first reads it,
@@ -66,6 +69,7 @@ class LoadReader {
   const std::string job_folder_;
   const std::shared_ptr<const v1::PlanLoadResponse> plan_;
   const bool direct_io_;
+  std::atomic<uint64_t> bytes_read_ = 0;
   absl::Mutex mutex_;
   std::map<uint32_t, std::shared_ptr<ReadableFile>> files_ ABSL_GUARDED_BY(mutex_);
   // Those that one of their two readers has had: about as many as reads run side by side.
