@@ -20,13 +20,13 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kPage = 4096;
+constexpr uint64_t kWindowBytes = 4096;
 
-DataFileLayoutPtr LayoutOf(std::vector<DataFilePiece> pieces) {
+DataFileLayoutPtr LayOutFile(std::vector<DataFilePiece> pieces) {
   return std::make_shared<const DataFileLayout>(*DataFileLayout::Create(std::move(pieces), {}));
 }
 
-DataFilePiece Bytes(const std::string& key, uint64_t bytes) {
+DataFilePiece PieceOfBytes(const std::string& key, uint64_t bytes) {
   return {.key = key, .data_type = DataType::kU8, .lengths = {static_cast<int64_t>(bytes)}};
 }
 
@@ -63,8 +63,9 @@ struct OneThread {
   }
 
   Pending<PersistedFile> WriteSmall() {
-    FileToPersist file = File(absl::StrCat("small-", ++small_files), LayoutOf({Bytes("s", 1)}));
-    file.image = Lease(2 * kPage, "");
+    FileToPersist file =
+        File(absl::StrCat("small-", ++small_files), LayOutFile({PieceOfBytes("s", 1)}));
+    file.image = Lease(2 * kWindowBytes, "");
     file.progress = std::make_shared<PersistProgress>();
     Pending<PersistedFile> written;
     persister->Write(std::move(file), written.done());
@@ -94,20 +95,20 @@ struct OneThread {
 TEST_CASE("a file of very many windows needs no deep stack and lets other files come between") {
   constexpr uint64_t kWindows = 10'000;
   OneThread fixture;
-  const uint64_t tensor_bytes = (kWindows - 1) * kPage - 5;
-  const DataFileLayoutPtr layout = LayoutOf({Bytes("w", tensor_bytes)});
-  REQUIRE(layout->header_bytes() == kPage);
-  const std::string page = Pattern(kPage);
+  const uint64_t tensor_bytes = (kWindows - 1) * kWindowBytes - 5;
+  const DataFileLayoutPtr layout = LayOutFile({PieceOfBytes("w", tensor_bytes)});
+  REQUIRE(layout->header_bytes() == kWindowBytes);
+  const std::string page = Pattern(kWindowBytes);
   Pending<PersistedFile> large;
   fixture.files.CloseGate(FileOperation::kCreate);
   auto windows = fixture.persister->WriteWindows(fixture.File("large", layout), large.done());
-  windows->Add(fixture.Lease(kPage, ""));
-  const ArenaLeasePtr same = fixture.Lease(kPage, page);
+  windows->Add(fixture.Lease(kWindowBytes, ""));
+  const ArenaLeasePtr same = fixture.Lease(kWindowBytes, page);
   for (uint64_t i = 1; i < kWindows; ++i) windows->Add(same);
   REQUIRE(fixture.files.AwaitBlocked(1));
 
-  FileToPersist other = fixture.File("other", LayoutOf({Bytes("s", 1)}));
-  other.image = fixture.Lease(2 * kPage, "");
+  FileToPersist other = fixture.File("other", LayOutFile({PieceOfBytes("s", 1)}));
+  other.image = fixture.Lease(2 * kWindowBytes, "");
   bool large_was_first = true;
   Pending<PersistedFile> written;
   fixture.persister->Write(std::move(other), [&, done = written.done()](auto result) mutable {
@@ -137,18 +138,18 @@ TEST_CASE("a header longer than a window is whole in the file") {
   OneThread fixture;
   std::vector<DataFilePiece> pieces;
   for (int i = 0; i < 200; ++i) {
-    pieces.push_back(Bytes(absl::StrCat("layer.", i), 100 + i));
+    pieces.push_back(PieceOfBytes(absl::StrCat("layer.", i), 100 + i));
     if (i % 3 == 0) pieces.back().data_type = DataType::kF32;
   }
-  const DataFileLayoutPtr layout = LayoutOf(std::move(pieces));
+  const DataFileLayoutPtr layout = LayOutFile(std::move(pieces));
   const std::string& header = layout->header();
-  REQUIRE(header.size() > 2 * kPage);
+  REQUIRE(header.size() > 2 * kWindowBytes);
   const std::string data = Pattern(layout->file_bytes() - header.size());
   const std::string unwritten = std::string(header.size(), 'x') + data;
   Pending<PersistedFile> done;
   auto windows = fixture.persister->WriteWindows(fixture.File("f", layout), done.done());
-  for (uint64_t at = 0; at < unwritten.size(); at += kPage) {
-    windows->Add(fixture.Lease(kPage, unwritten.substr(at, kPage)));
+  for (uint64_t at = 0; at < unwritten.size(); at += kWindowBytes) {
+    windows->Add(fixture.Lease(kWindowBytes, unwritten.substr(at, kWindowBytes)));
   }
   REQUIRE(done.Get().ok());
   const std::string file = ReadAll(fixture.Path("f"));
@@ -168,13 +169,13 @@ TEST_CASE("invariant 4: a window that comes after the end of its file is given b
   auto held = std::make_shared<int>();
   const std::weak_ptr<int> held_by_done = held;
   auto windows = fixture.persister->WriteWindows(
-      fixture.File("f", LayoutOf({Bytes("w", 2 * kPage)})),
+      fixture.File("f", LayOutFile({PieceOfBytes("w", 2 * kWindowBytes)})),
       [held = std::move(held), done = done.done()](auto result) mutable { done(result); });
   const bool fails = GENERATE(true, false);
   if (fails) fixture.files.Inject({.operation = FileOperation::kWriteAt});
-  for (int i = 0; i < (fails ? 1 : 3); ++i) windows->Add(fixture.Lease(kPage, ""));
+  for (int i = 0; i < (fails ? 1 : 3); ++i) windows->Add(fixture.Lease(kWindowBytes, ""));
   CHECK(done.Get().ok() != fails);
-  windows->Add(fixture.Lease(kPage, ""));
+  windows->Add(fixture.Lease(kWindowBytes, ""));
   CHECK(fixture.arena->used_bytes() == 0);
   fixture.persister->Stop();
   CHECK(held_by_done.expired());
@@ -188,9 +189,9 @@ TEST_CASE("invariant 2: a file in windows that fails at any step is removed") {
   INFO(FileOperationName(step));
   fixture.files.Inject({.operation = step});
   Pending<PersistedFile> done;
-  auto windows =
-      fixture.persister->WriteWindows(fixture.File("f", LayoutOf({Bytes("w", 1)})), done.done());
-  for (int i = 0; i < 2; ++i) windows->Add(fixture.Lease(kPage, ""));
+  auto windows = fixture.persister->WriteWindows(
+      fixture.File("f", LayOutFile({PieceOfBytes("w", 1)})), done.done());
+  for (int i = 0; i < 2; ++i) windows->Add(fixture.Lease(kWindowBytes, ""));
   CHECK(absl::IsUnavailable(done.Get().status()));
   CHECK_FALSE(fixture.Exists("f"));
   CHECK(fixture.arena->used_bytes() == 0);
@@ -200,7 +201,7 @@ TEST_CASE("invariant 2: a file in windows that fails at any step is removed") {
 // whose first window is there, was not begun.
 struct TwoUnfinished {
   TwoUnfinished() {
-    const DataFileLayoutPtr layout = LayoutOf({Bytes("w", 5 * kPage)});
+    const DataFileLayoutPtr layout = LayOutFile({PieceOfBytes("w", 5 * kWindowBytes)});
     auto note_thread = [this, done = waits.done()](auto result) mutable {
       waits_ended_on = std::this_thread::get_id();
       done(std::move(result));
@@ -208,12 +209,12 @@ struct TwoUnfinished {
     waiting =
         fixture.persister->WriteWindows(fixture.File("waits", layout), std::move(note_thread));
     fixture.Settle();
-    waiting->Add(fixture.Lease(kPage, ""));
+    waiting->Add(fixture.Lease(kWindowBytes, ""));
     fixture.Settle();
     REQUIRE(fixture.Exists("waits"));
     fixture.persister->SetPaused(true);
     parked = fixture.persister->WriteWindows(fixture.File("parked", layout), parks.done());
-    parked->Add(fixture.Lease(kPage, ""));
+    parked->Add(fixture.Lease(kWindowBytes, ""));
   }
 
   void CheckBothEndedWith(absl::StatusCode code) {
@@ -236,8 +237,8 @@ TEST_CASE("an attempt given up while persisting is paused ends with all its file
   files.fixture.persister->Abandon(files.fixture.progress);
   // A file that comes too late is not kept for later either.
   Pending<PersistedFile> late;
-  FileToPersist file = files.fixture.File("late", LayoutOf({Bytes("w", 1)}));
-  file.image = files.fixture.Lease(2 * kPage, "");
+  FileToPersist file = files.fixture.File("late", LayOutFile({PieceOfBytes("w", 1)}));
+  file.image = files.fixture.Lease(2 * kWindowBytes, "");
   files.fixture.persister->Write(std::move(file), late.done());
   files.fixture.persister->Stop();
   files.CheckBothEndedWith(absl::StatusCode::kAborted);
@@ -251,7 +252,7 @@ TEST_CASE("when persisting stops, files without a window and files not begun end
   files.fixture.persister->Stop();
   files.CheckBothEndedWith(absl::StatusCode::kUnavailable);
   // The last window may come all the same.
-  files.waiting->Add(files.fixture.Lease(kPage, ""));
+  files.waiting->Add(files.fixture.Lease(kWindowBytes, ""));
   CHECK(files.fixture.arena->used_bytes() == 0);
 }
 
