@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 
+#include <functional>
 #include <utility>
 
 #include "daemon/runtime/unary_call.h"
@@ -33,7 +34,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Forward(const grpc::CallbackServer
                                                                                   Done<Response>)) {
   return ServeUnary<Response>(response, [&](Done<Response> done) {
     if (absl::Status status = Authenticate(context); !status.ok()) return done(status);
-    (coordinator_.*method)(request, std::move(done));
+    std::invoke(method, coordinator_, request, std::move(done));
   });
 }
 
