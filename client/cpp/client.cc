@@ -128,16 +128,19 @@ absl::StatusOr<std::shared_ptr<SaveHandle>> Client::Save(SaveRequest request) {
       link_, admitted->connection, SaveHandle::Name{request.job, request.step, admitted->attempt},
       request.started);
   const std::shared_ptr<NodeConnection> connection = admitted->connection;
-  absl::StatusOr<Snapshot> snapshot =
-      Snapshot::Start(request, small, admitted->response, *admitted->placements,
-                      [&connection](uint64_t slab_id) { return connection->Slab(slab_id); });
+  absl::StatusOr<Snapshot> snapshot = Snapshot::Start(
+      request, small, admitted->response, *admitted->placements,
+      [&connection](uint64_t slab_id) { return connection->Slab(slab_id); },
+      [&](uint64_t copied_bytes) {
+        return handle->ExtendLease(copied_bytes, request.timeout, OnInterrupt::kGiveUp);
+      });
   absl::Status started = snapshot.status();
   if (started.ok()) {
     handle->EndBlocking();
     started = copier_.Submit([handle, snapshot = *std::move(snapshot), connection,
                               observer = request.observer, timeout = request.timeout]() mutable {
       absl::Status copied = snapshot.CopyDeferred(*observer, [&](uint64_t copied_bytes) {
-        return handle->ExtendLease(copied_bytes, timeout);
+        return handle->ExtendLease(copied_bytes, timeout, OnInterrupt::kGoOn);
       });
       // Asked in any case: it also says that the caller's memory is free again.
       const absl::Status accepted = observer->AfterLastCopy();
@@ -147,7 +150,11 @@ absl::StatusOr<std::shared_ptr<SaveHandle>> Client::Save(SaveRequest request) {
   }
   if (!started.ok()) {
     started = Annotate(started, DescribeSave(request));
-    handle->EndSnapshot(started);
+    if (absl::IsCancelled(started)) {
+      GiveUp(request, *admitted);
+    } else {
+      handle->EndSnapshot(started);
+    }
     return started;
   }
   return handle;

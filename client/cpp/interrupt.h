@@ -10,6 +10,10 @@
 
 namespace ckptd {
 
+// What a call does that is interrupted: give up in the thread that the host wants back, go on
+// in one of our own.
+enum class OnInterrupt { kGiveUp, kGoOn };
+
 // Thread-safe.
 class Interrupt {
  public:

@@ -29,9 +29,7 @@ absl::StatusOr<LeasedImage> LeasedImage::Map(const v1::Lease& lease, FindSlab fi
 }
 
 absl::Status LeasedImage::CheckFits(uint64_t image_offset, uint64_t length) const {
-  if (image_offset >= begin_ && image_offset <= end_ && length <= end_ - image_offset) {
-    return absl::OkStatus();
-  }
+  if (Holds(image_offset, length)) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat("a placement of ", length, " bytes at ", image_offset,
                                             " leaves its lease of bytes ", begin_, " to ", end_));
 }

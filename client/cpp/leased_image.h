@@ -31,6 +31,10 @@ class LeasedImage {
   uint64_t begin() const { return begin_; }
   uint64_t end() const { return end_; }
   bool is_whole() const { return begin_ == 0 && end_ == image_bytes_; }
+  // All of [image_offset, image_offset + length)?
+  bool Holds(uint64_t image_offset, uint64_t length) const {
+    return image_offset >= begin_ && image_offset <= end_ && length <= end_ - image_offset;
+  }
 
   // Copies `part` of `memory` to [image_offset, ...), densely and row-major, across
   // segments. OUT_OF_RANGE, and nothing written, where it would not fit.

@@ -235,9 +235,11 @@ absl::Status NodeConnection::BeginSave(const v1::BeginSaveRequest& request,
 
 absl::Status NodeConnection::ExtendSnapshot(const v1::ExtendSnapshotRequest& request,
                                             v1::ExtendSnapshotResponse* response,
-                                            absl::Duration timeout) {
-  return rpc_->CallThrough(*rpc_->node, &v1::Node::Stub::ExtendSnapshot, request, response,
-                           timeout);
+                                            absl::Duration timeout, OnInterrupt on_interrupt) {
+  const auto method = &v1::Node::Stub::ExtendSnapshot;
+  return on_interrupt == OnInterrupt::kGiveUp
+             ? rpc_->Call(*rpc_->node, method, request, response, timeout)
+             : rpc_->CallThrough(*rpc_->node, method, request, response, timeout);
 }
 
 absl::Status NodeConnection::FinishSnapshot(const v1::FinishSnapshotRequest& request,

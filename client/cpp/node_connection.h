@@ -48,7 +48,7 @@ class NodeConnection {
                                        v1::BeginSaveResponse* response, absl::Duration timeout);
   [[nodiscard]] absl::Status ExtendSnapshot(const v1::ExtendSnapshotRequest& request,
                                             v1::ExtendSnapshotResponse* response,
-                                            absl::Duration timeout);
+                                            absl::Duration timeout, OnInterrupt on_interrupt);
   [[nodiscard]] absl::Status FinishSnapshot(const v1::FinishSnapshotRequest& request,
                                             absl::Duration timeout);
   [[nodiscard]] absl::Status WaitSave(const v1::WaitSaveRequest& request, v1::SaveStatus* response,

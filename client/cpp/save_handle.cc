@@ -178,14 +178,16 @@ double SaveHandle::BlockedSeconds() {
   return absl::ToDoubleSeconds(blocked);
 }
 
-absl::StatusOr<LeasedImage> SaveHandle::ExtendLease(uint64_t copied_bytes, absl::Duration timeout) {
+absl::StatusOr<LeasedImage> SaveHandle::ExtendLease(uint64_t copied_bytes, absl::Duration timeout,
+                                                    OnInterrupt on_interrupt) {
   v1::ExtendSnapshotRequest request;
   request.set_job(name_.job);
   *request.mutable_attempt() = name_.attempt;
   request.set_copied_bytes(copied_bytes);
   request.set_timeout_seconds(absl::ToDoubleSeconds(timeout));
   v1::ExtendSnapshotResponse response;
-  if (absl::Status extended = connection_->ExtendSnapshot(request, &response, timeout);
+  if (absl::Status extended =
+          connection_->ExtendSnapshot(request, &response, timeout, on_interrupt);
       !extended.ok()) {
     return Annotate(extended, absl::StrCat("copying ", Describe(), " into the arena"));
   }

@@ -45,7 +45,8 @@ class SaveHandle {
   // ---- for the copying side ----
 
   // Gives back the tensor image's bytes before `copied_bytes` and waits for the next ones.
-  absl::StatusOr<LeasedImage> ExtendLease(uint64_t copied_bytes, absl::Duration timeout);
+  absl::StatusOr<LeasedImage> ExtendLease(uint64_t copied_bytes, absl::Duration timeout,
+                                          OnInterrupt on_interrupt);
   // save() has returned to the training loop.
   void EndBlocking() ABSL_LOCKS_EXCLUDED(mutex_);
   // The copying has ended, well or not: tells the node, then whoever waits.

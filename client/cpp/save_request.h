@@ -21,7 +21,7 @@ namespace ckptd {
 class SnapshotObserver {
  public:
   virtual ~SnapshotObserver() = default;
-  // May take its time: it paces the snapshot.
+  // The caller's memory of that shard is read next. May take its time: it paces the snapshot.
   virtual void BeforeDeferredCopy(size_t shard) = 0;
   // The caller's memory will not be read any more. Called exactly once for each
   // save that was started, before the node is told; an error fails the save.

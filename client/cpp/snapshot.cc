@@ -67,7 +67,7 @@ std::span<const std::byte> SmallContents::content(size_t index) const {
 absl::StatusOr<Snapshot> Snapshot::Start(const SaveRequest& request, const SmallContents& small,
                                          const v1::BeginSaveResponse& response,
                                          const std::vector<PlacedBox>& placements,
-                                         LeasedImage::FindSlab find_slab) {
+                                         LeasedImage::FindSlab find_slab, ExtendLease extend) {
   const absl::StatusOr<LeasedImage> small_image = LeasedImage::Map(response.small(), find_slab);
   if (!small_image.ok()) return small_image.status();
   for (const v1::SmallPlacement& placement : response.small_placements()) {
@@ -85,38 +85,74 @@ absl::StatusOr<Snapshot> Snapshot::Start(const SaveRequest& request, const Small
   if (!tensors.ok()) return tensors.status();
   Snapshot snapshot;
   snapshot.tensors_ = *std::move(tensors);
+  snapshot.left_.reserve(placements.size());
   for (const PlacedBox& placed : placements) {
-    const Copy copy = {request.shards[placed.shard], placed,
-                       request.layout->shards()[placed.shard].element_bytes, nullptr};
-    if (request.deferred[placed.shard]) {
-      snapshot.deferred_.push_back(copy);
-    } else if (!snapshot.tensors_.is_whole()) {
-      snapshot.deferred_.push_back(CopyNow(copy));
-    } else {
-      const absl::Status written = snapshot.tensors_.WriteBox(
-          copy.memory, placed.box, copy.element_bytes, placed.image_offset);
-      if (!written.ok()) return written;
-    }
+    snapshot.left_.push_back({request.shards[placed.shard], placed,
+                              request.layout->shards()[placed.shard].element_bytes,
+                              request.deferred[placed.shard], nullptr});
   }
-  std::sort(snapshot.deferred_.begin(), snapshot.deferred_.end(), [](const Copy& a, const Copy& b) {
+  std::sort(snapshot.left_.begin(), snapshot.left_.end(), [](const Copy& a, const Copy& b) {
     return a.placed.image_offset < b.placed.image_offset;
   });
+  const absl::Status copied = snapshot.EagerBytesNotLeased() <= kMostPrivateBytes
+                                  ? snapshot.CopyEager()
+                                  : snapshot.CopyThroughLastEager(extend);
+  if (!copied.ok()) return copied;
   return snapshot;
 }
 
-Snapshot::Copy Snapshot::CopyNow(const Copy& copy) {
+bool Snapshot::IsLeased(const Copy& copy) const {
+  return tensors_.Holds(copy.placed.image_offset, copy.size_bytes());
+}
+
+uint64_t Snapshot::EagerBytesNotLeased() const {
+  uint64_t bytes = 0;
+  for (const Copy& copy : left_) {
+    if (!copy.deferred && !IsLeased(copy)) bytes += copy.size_bytes();
+  }
+  return bytes;
+}
+
+absl::Status Snapshot::CopyEager() {
+  std::vector<Copy> left;
+  for (Copy& copy : left_) {
+    if (!copy.deferred && IsLeased(copy)) {
+      const absl::Status written = tensors_.WriteBox(copy.memory, copy.placed.box,
+                                                     copy.element_bytes, copy.placed.image_offset);
+      if (!written.ok()) return written;
+      continue;
+    }
+    if (!copy.deferred) MakePrivate(copy);
+    left.push_back(std::move(copy));
+  }
+  left_ = std::move(left);
+  return absl::OkStatus();
+}
+
+absl::Status Snapshot::CopyThroughLastEager(ExtendLease extend) {
+  const auto last =
+      std::find_if(left_.rbegin(), left_.rend(), [](const Copy& copy) { return !copy.deferred; });
+  const auto end = last.base();
+  for (auto copy = left_.begin(); copy != end; ++copy) {
+    const absl::Status written = CopyInParts(*copy, extend);
+    if (!written.ok()) return written;
+  }
+  left_.erase(left_.begin(), end);
+  return absl::OkStatus();
+}
+
+void Snapshot::MakePrivate(Copy& copy) {
   const Box& box = copy.placed.box;
-  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<uint64_t>(Volume(box)) *
-                                                        copy.element_bytes);
+  copy.owned = std::make_unique_for_overwrite<std::byte[]>(copy.size_bytes());
   const StridedMemory dense = {
-      .data = bytes->data(), .box = box, .strides = DenseStrides(box.lengths)};
+      .data = copy.owned.get(), .box = box, .strides = DenseStrides(box.lengths)};
   CopyBox(copy.memory, dense, box, copy.element_bytes);
-  return {dense, copy.placed, copy.element_bytes, std::move(bytes)};
+  copy.memory = dense;
 }
 
 absl::Status Snapshot::CopyDeferred(SnapshotObserver& observer, ExtendLease extend) {
-  for (Copy& copy : deferred_) {
-    observer.BeforeDeferredCopy(copy.placed.shard);
+  for (Copy& copy : left_) {
+    if (copy.owned == nullptr) observer.BeforeDeferredCopy(copy.placed.shard);
     const absl::Status written = CopyInParts(copy, extend);
     if (!written.ok()) return written;
     copy.owned.reset();

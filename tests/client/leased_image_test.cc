@@ -1,27 +1,17 @@
 #include "client/cpp/leased_image.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <vector>
 
-#include "proto/rpc/unique_fd.h"
 #include "tests/catch.h"
+#include "tests/client/memfd.h"
 
 namespace ckptd {
 namespace {
 
 constexpr uint64_t kSlabBytes = 8192;
-
-UniqueFd NewMemfd(uint64_t bytes, int seals) {
-  UniqueFd memfd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  REQUIRE(::ftruncate(memfd.get(), static_cast<off_t>(bytes)) == 0);
-  if (seals != 0) REQUIRE(::fcntl(memfd.get(), F_ADD_SEALS, seals) == 0);
-  return memfd;
-}
 
 // Two slabs of 8 KiB, as a session would have them.
 class Slabs {
@@ -106,6 +96,9 @@ TEST_CASE("a lease of a part of the image takes what lies in that part, and says
   const auto image = LeasedImage::Map(later, find);
   REQUIRE(image.ok());
   CHECK_FALSE(image->is_whole());
+  CHECK((image->Holds(40'960, 8192) && image->Holds(40'960 + 8192, 0)));
+  CHECK_FALSE(
+      (image->Holds(40'959, 1) || image->Holds(40'961, 8192) || image->Holds(0, UINT64_MAX)));
   CHECK((image->begin() == 40'960 && image->end() == 40'960 + 8192));
   const std::vector<std::byte> bytes(10, std::byte{1});
   CHECK(absl::IsOutOfRange(image->Write(bytes, 40'955)));

@@ -12,6 +12,7 @@ import torch
 import ckptd
 from ckptd import _binding
 from rank_threads import connect, connect_ranks, in_every_rank, outcomes
+from waiting import HANG_SECONDS, until
 
 
 @pytest.fixture
@@ -20,17 +21,20 @@ def job():
 
 
 @contextlib.contextmanager
-def signal_during(name, number=signal.SIGINT):
-    """Within it, calls of that function of the library bring us a signal while they run."""
+def signal_during(name, number=signal.SIGINT, once=None):
+    """Within it, calls of that function of the library bring us a signal while they run, as soon
+    as ``once()`` is true. That takes a call that does not end by itself."""
     function = getattr(_binding.library, name)
 
     def send(may_send=None):
         if may_send is not None:
             may_send.wait()
+        if once is not None:
+            until(once, "moment for the signal")
         os.kill(os.getpid(), number)
 
     def call(*arguments):
-        if threading.current_thread() is threading.main_thread():
+        if once is not None or threading.current_thread() is threading.main_thread():
             # A handler that raises here would keep the call from being made: another thread
             # sends the signal, so this must be a call that does not end by itself.
             may_send = threading.Event()
@@ -96,6 +100,24 @@ def test_a_save_that_waits_for_another_ranks_plan_can_be_interrupted(daemon, job
     assert daemon.steps(job) == [1, 2]
     for client in clients:
         client.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*MiB are copied before save")
+def test_a_save_that_waits_for_room_in_the_arena_can_be_interrupted(start_daemon, job):
+    daemon = start_daemon(arena="16MiB")
+    state = {f"t{i}": torch.full((4 << 20,), i) for i in range(3)}  # 96 MiB that nothing guards
+    assert daemon.ckptctl("pause").returncode == 0
+    with connect(daemon) as client:
+        # Two windows of 8 MiB are leased: save() is past its beginning.
+        with signal_during("ckptd_save_start",
+                           once=lambda: daemon.status()["arena_used_bytes"] == 16 << 20):
+            with pytest.raises(KeyboardInterrupt):
+                client.save(job, 1, state, timeout_seconds=HANG_SECONDS)
+        assert daemon.saves_in_flight(job) == []
+        assert "code=ABORTED" in daemon.last_log()  # told by us, not found out at the deadline
+        assert daemon.ckptctl("resume").returncode == 0
+        client.save(job, 2, state).wait_durable()
+    assert daemon.steps(job) == [2]
 
 
 def test_a_load_that_waits_for_another_rank_can_be_interrupted(daemon, job):
