@@ -68,7 +68,9 @@ typedef struct ckptd_client_options {
 } ckptd_client_options;
 
 ckptd_error* ckptd_client_open(const ckptd_client_options* options, ckptd_client** client);
-/* Waits for the snapshots that were started, then ends the session. */
+/* Waits for the snapshots that were started, then ends the session. That is soon, except for a
+ * state larger than the arena: then storage has taken so much of it by then that the rest lies in
+ * the arena, or the save's timeout has passed. ckptd_client_interrupt does not end this wait. */
 ckptd_error* ckptd_client_close(ckptd_client* client);
 void ckptd_client_free(ckptd_client* client); /* closes first */
 /* While on (1), calls of other threads that wait for ranks, a plan or bytes return CANCELLED
@@ -101,7 +103,8 @@ void ckptd_layout_free(ckptd_layout* layout);
 
 /* ---- save ---- */
 
-/* On the copy thread, before each deferred shard is copied. May block. */
+/* On the copy thread, before it copies each deferred shard. May block. Not for a shard that
+ * ckptd_save_start had to copy, of a state larger than the arena. */
 typedef void (*ckptd_before_copy)(uint64_t context, uint64_t shard);
 /* On the copy thread, once per save that was started: its deferred memory will not
  * be read any more. Returns 0, or, to fail the save, the size of the message that

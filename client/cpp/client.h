@@ -36,7 +36,9 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   // Starts a save: joins the job's world (the first time), gets leases, copies what
-  // is not deferred, and returns; the rest is copied in the background. Every
+  // is not deferred, and returns; the rest is copied in the background. Where more
+  // than kMostPrivateBytes of what is not deferred has no room in the arena yet, this waits
+  // for storage. Every
   // call counts as one save of this rank, whether it succeeds or not, so that a
   // failure of one rank leaves the ranks' counts alike.
   absl::StatusOr<std::shared_ptr<SaveHandle>> Save(SaveRequest request) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,7 +59,9 @@ class Client {
   void SetInterrupted(bool on) { link_->interrupt().Set(on); }
 
   // Finishes the snapshots that were started and ends the session. What is in the
-  // arena becomes durable without us. Later calls are refused. Idempotent.
+  // arena becomes durable without us. A state larger than the arena is copied as storage
+  // takes it: then this waits until the rest of it lies in the arena, or for the save's
+  // deadline. No interrupt ends that wait. Later calls are refused. Idempotent.
   void Close();
 
  private:

@@ -64,7 +64,7 @@ class Client:
     without one is a world of one. A job's world is joined at its first save or load, which
     waits at most ``join_timeout_seconds`` for the other ranks. ``reader=True`` only loads
     and supersedes nobody. ``snapshot_gate`` is called with a tensor's name on the copy
-    thread before each deferred tensor is copied. A save that fails after ``save()`` returned,
+    thread before each tensor that is copied there. A save that fails after ``save()`` returned,
     and whose handle nobody asked, is heard of at the next ``save()`` or ``close()``:
     ``on_failed_save`` is "warn" (training goes on) or "raise".
 
@@ -146,7 +146,9 @@ class Client:
         """Starts saving ``state`` as ``step`` of ``job`` and returns; see the handle's waits.
 
         What no fenced optimizer owns has been copied when this returns; the rest must stay
-        as it is until ``handle.wait_snapshot()``, which the fence calls. ``timeout_seconds``
+        as it is until ``handle.wait_snapshot()``, which the fence calls. A state larger than the
+        arena is copied as storage takes it, which the fence waits for; so does this call where
+        more than 64 MiB that no optimizer owns have no room in it yet. ``timeout_seconds``
         is for the whole save, until durable. Raises InvalidArgument for what can't be saved
         (naming it), AlreadyExists for a step that is committed (without ``overwrite``),
         FailedPrecondition for one that is in flight, DeadlineExceeded naming a rank that did
@@ -440,7 +442,12 @@ class Client:
 
     def close(self) -> None:
         """Finishes the snapshots that were started and ends the session; what is with the
-        daemon becomes durable without us. Idempotent."""
+        daemon becomes durable without us. Idempotent.
+
+        That is soon, except for states larger than the arena: these are copied as storage
+        takes them, so this waits until the rest of them lies in the arena, or the save's timeout
+        has passed. Ctrl-C is heard after that. The end of the process closes too.
+        """
         if self._client is not None:
             c.check(c.library.ckptd_client_close(self._client))
             self._client = None
