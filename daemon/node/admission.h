@@ -94,7 +94,7 @@ class Admission {
 
   ExtentAllocator allocator_;
   uint64_t idle_bytes_ = 0;
-  std::map<TicketId, Ticket> tickets_;  // in order of arrival
+  std::map<TicketId, Ticket> tickets_;  // in the order in which they were opened
   std::deque<Request> requests_;        // in order of ticket, then of asking
   TicketId next_ticket_ = 1;
   RequestId next_request_ = 1;

@@ -164,11 +164,15 @@ void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
     sizes.push_back(bytes);
     ranks.push_back(rank);
   }
+  // Its place in the arena's order is from here on, when it can say how much it needs: an
+  // earlier place would bind no later attempt to leave it room.
+  attempt->ticket = arena_.Open(attempt->world.job, attempt->Describe(options_.node_name));
+  const SmallBytes small = MostSmallBytes(attempt->ranks);
   if (sizes.empty()) {
+    attempt->ticket->Expect(small.known + small.guessed);
     attempt->tensors_leased = true;
     return;
   }
-  const SmallBytes small = MostSmallBytes(attempt->ranks);
   absl::StatusOr<SnapshotWindows> windows =
       PlanWindows(sizes, small.known + small.guessed, arena_.total_bytes());
   // A save is not refused for a guess.

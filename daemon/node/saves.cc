@@ -146,7 +146,6 @@ absl::StatusOr<SaveAttemptPtr> Saves::FindOrCreate(const WorldView& world,
     part.process_id = member.process_id;
   }
   attempt->earlier_plan = memory_.Plan(world.job, world.epoch);
-  attempt->ticket = arena_.Open(world.job, attempt->Describe(options_.node_name));
   attempts_[key] = attempt;
   ++in_flight_;
   environment_.probe.SaveStarted();
