@@ -4,6 +4,7 @@
 #include <grpcpp/security/credentials.h>
 #include <sys/socket.h>
 
+#include <list>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -62,7 +63,26 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& socket_dir) {
 
 }  // namespace
 
-struct NodeConnection::Rpc : std::enable_shared_from_this<Rpc> {
+// A BeginLoad under way. Its answer brings the load's id, without which nobody could end
+// it: so it is not cancelled, but left behind when the wait for it is interrupted, and the load
+// ended when the answer comes.
+struct NodeConnection::PendingBeginLoad {
+  grpc::ClientContext context;
+  v1::BeginLoadRequest request;
+  v1::BeginLoadResponse response;
+  grpc::ClientContext end_context;
+  v1::EndLoadRequest end_request;
+  v1::EndLoadResponse end_response;
+  absl::Mutex mutex;
+  bool answered ABSL_GUARDED_BY(mutex) = false;
+  bool interrupted ABSL_GUARDED_BY(mutex) = false;
+  bool over ABSL_GUARDED_BY(mutex) = false;  // no callback comes any more
+  grpc::Status status ABSL_GUARDED_BY(mutex);
+};
+
+// Callbacks own nothing: the last owner of a channel stops gRPC's threads and waits for them,
+// which one of those threads can't.
+struct NodeConnection::Rpc {
   Rpc(const std::shared_ptr<grpc::Channel>& channel, std::string session_token,
       std::shared_ptr<Interrupt> interrupter)
       : node(v1::Node::NewStub(channel)),
@@ -101,76 +121,90 @@ struct NodeConnection::Rpc : std::enable_shared_from_this<Rpc> {
     return FromGrpcStatus((stub.*method)(&context, request, response));
   }
 
+  // Cancels what was left behind and waits for its end.
+  ~Rpc();
   absl::Status BeginLoad(const v1::BeginLoadRequest& request, v1::BeginLoadResponse* response,
                          absl::Duration timeout);
-  void EndLoadUnheard(uint64_t load_id);
+  void LoadBegun(PendingBeginLoad& call, grpc::Status status);
+  void LeaveBehind(std::unique_ptr<PendingBeginLoad> call);
 
   const std::unique_ptr<v1::Node::Stub> node;
   const std::unique_ptr<v1::Admin::Stub> admin;
   const std::string token;
   const std::shared_ptr<Interrupt> interrupt;
-};
-
-namespace {
-
-// A BeginLoad under way. Its answer brings the load's id, without which nobody could end
-// it: so it is not cancelled, but left behind when the wait for it is interrupted.
-struct PendingBeginLoad {
-  grpc::ClientContext context;
-  v1::BeginLoadRequest request;
-  v1::BeginLoadResponse response;
   absl::Mutex mutex;
-  bool answered ABSL_GUARDED_BY(mutex) = false;
-  bool interrupted ABSL_GUARDED_BY(mutex) = false;
-  grpc::Status status ABSL_GUARDED_BY(mutex);
-
-  bool over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return answered || interrupted; }
+  std::list<std::unique_ptr<PendingBeginLoad>> left_behind ABSL_GUARDED_BY(mutex);
 };
 
-}  // namespace
+NodeConnection::Rpc::~Rpc() {
+  if (InForkedChild()) {  // without gRPC's threads
+    for (auto& call : left_behind) (void)call.release();
+    return;
+  }
+  for (auto& call : left_behind) {
+    call->context.TryCancel();
+    call->end_context.TryCancel();
+    absl::MutexLock call_lock(&call->mutex);
+    call->mutex.Await(absl::Condition(&call->over));
+  }
+}
 
 absl::Status NodeConnection::Rpc::BeginLoad(const v1::BeginLoadRequest& request,
                                             v1::BeginLoadResponse* response,
                                             absl::Duration timeout) {
   if (absl::Status alive = CheckNotForked(); !alive.ok()) return alive;
-  const auto call = std::make_shared<PendingBeginLoad>();
+  auto owned = std::make_unique<PendingBeginLoad>();
+  PendingBeginLoad* const call = owned.get();
   call->request = request;
   Prepare(call->context, timeout);
-  node->async()->BeginLoad(&call->context, &call->request, &call->response,
-                           [call, self = shared_from_this()](grpc::Status status) {
-                             absl::MutexLock lock(&call->mutex);
-                             if (call->interrupted && status.ok()) {
-                               self->EndLoadUnheard(call->response.load_id());
-                             }
-                             call->status = std::move(status);
-                             call->answered = true;
-                           });
+  node->async()->BeginLoad(
+      &call->context, &call->request, &call->response,
+      [this, call](grpc::Status status) { LoadBegun(*call, std::move(status)); });
   const Interrupt::Wait wait(*interrupt, [call] {
     absl::MutexLock lock(&call->mutex);
     call->interrupted = !call->answered;
   });
-  absl::MutexLock lock(&call->mutex);
-  call->mutex.Await(absl::Condition(
-      +[](PendingBeginLoad* c) ABSL_EXCLUSIVE_LOCKS_REQUIRED(c->mutex) { return c->over(); },
-      call.get()));
-  if (call->interrupted) return absl::CancelledError("the load was interrupted");
-  *response = std::move(call->response);
-  return FromGrpcStatus(call->status);
+  {
+    absl::MutexLock lock(&call->mutex);
+    call->mutex.Await(absl::Condition(
+        +[](PendingBeginLoad* c)
+             ABSL_EXCLUSIVE_LOCKS_REQUIRED(c->mutex) { return c->answered || c->interrupted; },
+        call));
+    if (!call->interrupted) {
+      *response = std::move(call->response);
+      return FromGrpcStatus(call->status);
+    }
+  }
+  LeaveBehind(std::move(owned));
+  return absl::CancelledError("the load was interrupted");
 }
 
-void NodeConnection::Rpc::EndLoadUnheard(uint64_t load_id) {
-  struct Ending {
-    grpc::ClientContext context;
-    v1::EndLoadRequest request;
-    v1::EndLoadResponse response;
-  };
-  const auto ending = std::make_shared<Ending>();
-  ending->request.set_load_id(load_id);
-  ending->request.set_error("the load was interrupted");
-  Prepare(ending->context, kEndLoadTimeout);
-  // Nothing to do about an error: the load also ends with the session.
-  node->async()->EndLoad(&ending->context, &ending->request, &ending->response,
-                         [ending, self = shared_from_this()](const grpc::Status&) {});
+void NodeConnection::Rpc::LoadBegun(PendingBeginLoad& call, grpc::Status status) {
+  absl::MutexLock lock(&call.mutex);
+  call.status = std::move(status);
+  call.answered = true;
+  if (!call.interrupted || !call.status.ok()) {
+    call.over = true;
+    return;
+  }
+  call.end_request.set_load_id(call.response.load_id());
+  call.end_request.set_error("the load was interrupted");
+  Prepare(call.end_context, kEndLoadTimeout);
+  node->async()->EndLoad(&call.end_context, &call.end_request, &call.end_response,
+                         [&call](const grpc::Status&) {
+                           // Nothing to do about an error: the load also ends with the session.
+                           absl::MutexLock end_lock(&call.mutex);
+                           call.over = true;
+                         });
+}
+
+void NodeConnection::Rpc::LeaveBehind(std::unique_ptr<PendingBeginLoad> call) {
+  absl::MutexLock lock(&mutex);
+  left_behind.remove_if([](const std::unique_ptr<PendingBeginLoad>& earlier) {
+    absl::MutexLock call_lock(&earlier->mutex);
+    return earlier->over;
+  });
+  left_behind.push_back(std::move(call));
 }
 
 absl::StatusOr<std::shared_ptr<NodeConnection>> NodeConnection::Open(

@@ -74,6 +74,7 @@ class NodeConnection {
       ABSL_LOCKS_EXCLUDED(handles_mutex_);
 
  private:
+  struct PendingBeginLoad;
   struct Rpc;  // the gRPC channel and stubs
 
   NodeConnection(UniqueFd handles, std::string instance_id, std::string node,

@@ -37,9 +37,12 @@ class Calls {
     contexts_.insert(context);
     return true;
   }
-  void Leave(grpc::ClientContext* context) {
+  // Destroys it: a context holds the channel, whose last owner waits for the end of gRPC's
+  // threads. So none of those may hold it once the end has been awaited.
+  void Leave(std::unique_ptr<grpc::ClientContext> context) {
     absl::MutexLock lock(&mutex_);
-    contexts_.erase(context);
+    contexts_.erase(context.get());
+    context.reset();
   }
   bool closed() const {
     absl::MutexLock lock(&mutex_);
@@ -110,7 +113,7 @@ class RetriedCall : public std::enable_shared_from_this<RetriedCall<Request, Res
     const absl::Status status = FromGrpcStatus(grpc_status);
     // A repetition has a context of its own, perhaps before we are through here.
     const std::shared_ptr<Shared> shared = shared_;
-    const std::unique_ptr<grpc::ClientContext> context = std::move(context_);
+    std::unique_ptr<grpc::ClientContext> context = std::move(context_);
     const absl::Time now = shared->clock.Now();
     if (IsRetryable(status) && now + pause_ < deadline_ && !shared->calls.closed()) {
       shared->probe.CoordinatorCallRetried(status.code());
@@ -124,7 +127,7 @@ class RetriedCall : public std::enable_shared_from_this<RetriedCall<Request, Res
           absl::Status(status.code(), absl::StrCat("coordinator: ", status.message())));
     }
     // Last: whoever waits for the end of calls may then destroy what they use.
-    shared->calls.Leave(context.get());
+    shared->calls.Leave(std::move(context));
   }
 
   std::shared_ptr<Shared> shared_;
@@ -140,7 +143,10 @@ class RetriedCall : public std::enable_shared_from_this<RetriedCall<Request, Res
 class GrpcCoordinatorClient : public CoordinatorClient {
  public:
   explicit GrpcCoordinatorClient(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-  ~GrpcCoordinatorClient() override { shared_->calls.Close(); }
+  ~GrpcCoordinatorClient() override {
+    shared_->calls.Close();
+    shared_->stub.reset();  // here, not on the thread of a callback that is not through yet
+  }
 
   void JoinWorld(v1::JoinWorldRequest request, Done<v1::JoinWorldResponse> done) override {
     Call(&Stub::JoinWorld, std::move(request), std::move(done));
