@@ -169,7 +169,7 @@ void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
   attempt->ticket = arena_.Open(attempt->world.job, attempt->Describe(options_.node_name));
   const SmallBytes small = MostSmallBytes(attempt->ranks);
   if (sizes.empty()) {
-    attempt->ticket->Expect(small.known + small.guessed);
+    attempt->ticket->Expect(std::min(small.known + small.guessed, arena_.total_bytes()));
     attempt->tensors_leased = true;
     return;
   }

@@ -8,6 +8,7 @@ import time
 import urllib.request
 
 READY_SECONDS = 120
+END_SECONDS = 120
 CALL_SECONDS = 120
 POLL_SECONDS = 0.02
 
@@ -43,8 +44,7 @@ class LocalDaemon:
         """Returns when it answers."""
         self._ready_file.unlink(missing_ok=True)
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
         try:
             self.wait_until("it is ready", self._ready_file.exists, READY_SECONDS)
         except BaseException:
@@ -75,7 +75,7 @@ class LocalDaemon:
 
     def wait(self):
         """Its exit status, when it has ended."""
-        return self._process.wait(timeout=READY_SECONDS)
+        return self._process.wait(timeout=END_SECONDS)
 
     def stop(self):
         """By SIGTERM, as an operator would; its exit status. One that doesn't end is killed."""

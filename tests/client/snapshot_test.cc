@@ -129,27 +129,31 @@ void ChangeEager(std::vector<Tensor>& tensors) {
   }
 }
 
-absl::Status CopyRest(WindowedNode& node, Snapshot& snapshot, Told& told) {
-  return snapshot.CopyDeferred(told,
-                               [&](uint64_t copied_bytes) { return node.Extend(copied_bytes); });
+// The image is then what the tensors hold now. The shards whose copies were told of.
+std::vector<size_t> CopyRestWhileTraining(WindowedNode& node, Snapshot& snapshot,
+                                          std::vector<Tensor>& tensors) {
+  const std::vector<Tensor> expected = tensors;
+  ChangeEager(tensors);
+  Told told;
+  REQUIRE(
+      snapshot.CopyDeferred(told, [&](uint64_t copied_bytes) { return node.Extend(copied_bytes); })
+          .ok());
+  CHECK(node.HasAllOf(expected));
+  return told.shards;
 }
 
 TEST_CASE("what isn't deferred and lies in the present window is written there at once") {
   std::vector<Tensor> tensors = {NewTensor(5000, std::byte{1}, true),
                                  NewTensor(3000, std::byte{2}, false),
                                  NewTensor(90'000, std::byte{3}, true)};
-  const std::vector<Tensor> expected = tensors;
   WindowedNode node(tensors, 16'384);
   absl::StatusOr<Snapshot> snapshot = node.Start();
   REQUIRE(snapshot.ok());
   CHECK(node.AtInWindow(kHeaderBytes + 5000) == std::byte{2});
   CHECK(node.AtInWindow(kHeaderBytes + 7999) == std::byte{2});
   CHECK(node.AtInWindow(kHeaderBytes) == kUnwritten);
-  ChangeEager(tensors);
-  Told told;
-  REQUIRE(CopyRest(node, *snapshot, told).ok());
-  CHECK(node.HasAllOf(expected));
-  CHECK(told.shards == std::vector<size_t>{0, 2});
+  const std::vector<size_t> told = CopyRestWhileTraining(node, *snapshot, tensors);
+  CHECK(told == std::vector<size_t>{0, 2});
 }
 
 TEST_CASE("what isn't deferred and lies behind the present window is kept until its own comes") {
@@ -157,16 +161,12 @@ TEST_CASE("what isn't deferred and lies behind the present window is kept until 
                                  NewTensor(8000, std::byte{2}, false),  // across the border
                                  NewTensor(70'000, std::byte{3}, true),
                                  NewTensor(40'000, std::byte{4}, false)};
-  const std::vector<Tensor> expected = tensors;
   WindowedNode node(tensors, 16'384);
   absl::StatusOr<Snapshot> snapshot = node.Start();
   REQUIRE(snapshot.ok());
   CHECK(node.extensions() == 0);
-  ChangeEager(tensors);
-  Told told;
-  REQUIRE(CopyRest(node, *snapshot, told).ok());
-  CHECK(node.HasAllOf(expected));
-  CHECK(told.shards == std::vector<size_t>{0, 2});  // our own memory is nobody's concern
+  const std::vector<size_t> told = CopyRestWhileTraining(node, *snapshot, tensors);
+  CHECK(told == std::vector<size_t>{0, 2});  // our own memory is nobody's concern
 }
 
 // What is not deferred in two parts around one that is, then one that is.
@@ -178,31 +178,23 @@ std::vector<Tensor> MuchThatIsNotDeferred(uint64_t bytes) {
 
 TEST_CASE("as much as may be is kept in the trainer's memory, and save() waits for no window") {
   std::vector<Tensor> tensors = MuchThatIsNotDeferred(kMostPrivateBytes);
-  const std::vector<Tensor> expected = tensors;
   WindowedNode node(tensors, 1 << 20);
   absl::StatusOr<Snapshot> snapshot = node.Start();
   REQUIRE(snapshot.ok());
   CHECK(node.extensions() == 0);
-  ChangeEager(tensors);
-  Told told;
-  REQUIRE(CopyRest(node, *snapshot, told).ok());
-  CHECK(node.HasAllOf(expected));
-  CHECK(told.shards == std::vector<size_t>{0, 2, 4});
+  const std::vector<size_t> told = CopyRestWhileTraining(node, *snapshot, tensors);
+  CHECK(told == std::vector<size_t>{0, 2, 4});
 }
 
 TEST_CASE("more than that goes through the windows before save() returns, and only up to its end") {
   std::vector<Tensor> tensors = MuchThatIsNotDeferred(kMostPrivateBytes + 1);
-  const std::vector<Tensor> expected = tensors;
   WindowedNode node(tensors, 1 << 20);
   absl::StatusOr<Snapshot> snapshot = node.Start();
   REQUIRE(snapshot.ok());
   CHECK(node.extensions() == 64);
-  ChangeEager(tensors);
-  Told told;
-  REQUIRE(CopyRest(node, *snapshot, told).ok());
-  CHECK(node.HasAllOf(expected));
+  const std::vector<size_t> told = CopyRestWhileTraining(node, *snapshot, tensors);
   CHECK(node.extensions() == 66);
-  CHECK(told.shards == std::vector<size_t>{4});  // of those before it save() had read already
+  CHECK(told == std::vector<size_t>{4});  // of those before it save() had read already
 }
 
 TEST_CASE("a window that doesn't come while save() waits for it is the save's error") {
@@ -215,15 +207,11 @@ TEST_CASE("a window that doesn't come while save() waits for it is the save's er
 TEST_CASE("of an image that is leased as a whole nothing that isn't deferred is left to copy") {
   std::vector<Tensor> tensors = {NewTensor(9000, std::byte{1}, true),
                                  NewTensor(kMostPrivateBytes + 1, std::byte{2}, false)};
-  const std::vector<Tensor> expected = tensors;
   WindowedNode node(tensors, UINT64_MAX - 4096);
   absl::StatusOr<Snapshot> snapshot = node.Start();
   REQUIRE(snapshot.ok());
-  ChangeEager(tensors);
-  Told told;
-  REQUIRE(CopyRest(node, *snapshot, told).ok());
-  CHECK(node.HasAllOf(expected));
-  CHECK(told.shards == std::vector<size_t>{0});
+  const std::vector<size_t> told = CopyRestWhileTraining(node, *snapshot, tensors);
+  CHECK(told == std::vector<size_t>{0});
 }
 
 }  // namespace

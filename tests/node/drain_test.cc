@@ -5,14 +5,6 @@
 namespace ckptd {
 namespace {
 
-void SetPaused(NodeFixture& fixture, const TestTrainer& trainer, bool paused) {
-  v1::SetPersistPausedRequest request;
-  request.set_paused(paused);
-  Pending<v1::SetPersistPausedResponse> done;
-  fixture.node->SetPersistPaused(trainer.session(), request, done.done());
-  REQUIRE(done.Get().ok());
-}
-
 struct Staged {
   explicit Staged(NodeFixture& fixture) : trainer(fixture, 0) {
     REQUIRE(trainer.Join("gpt", 1).Get().ok());
@@ -30,19 +22,19 @@ struct Staged {
 TEST_CASE("while persisting is paused nothing is written, and afterwards all of it") {
   NodeFixture fixture;
   Staged staged(fixture);
-  SetPaused(fixture, staged.trainer, true);
+  staged.trainer.SetPaused(true);
   staged.Stage(1, 1);
   CHECK(fixture.node->Status().persist_paused());
   CHECK(fixture.node->Status().saves(0).phase() == v1::SAVE_PHASE_PERSIST);
   CHECK(fixture.files.CountCalls(FileOperation::kCreate) == 0);
-  SetPaused(fixture, staged.trainer, false);
+  staged.trainer.SetPaused(false);
   CHECK(staged.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
 }
 
 TEST_CASE("a paused save fails at its deadline and frees its memory") {
   NodeFixture fixture({.manual_time = true});
   Staged staged(fixture);
-  SetPaused(fixture, staged.trainer, true);
+  staged.trainer.SetPaused(true);
   staged.Stage(1, 1);
   fixture.time.Advance(absl::Seconds(61));
   absl::StatusOr<v1::SaveStatus> status = staged.trainer.Wait(1, v1::SAVE_PHASE_DURABLE);
@@ -88,12 +80,12 @@ TEST_CASE("a plan that the staging report is refused for is forgotten: the next 
   Staged staged(fixture);
   staged.Stage(1, 1);
   REQUIRE(staged.trainer.Wait(1, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_DURABLE);
-  SetPaused(fixture, staged.trainer, true);  // the commit is not asked for yet
+  staged.trainer.SetPaused(true);  // the commit is not asked for yet
   fixture.coordinator.HoldStaged();
   staged.Stage(2, 2);
   fixture.coordinator.FinishStaged(absl::FailedPreconditionError("another changed its layout"));
   CHECK(staged.trainer.Wait(2, v1::SAVE_PHASE_DURABLE)->phase() == v1::SAVE_PHASE_FAILED);
-  SetPaused(fixture, staged.trainer, false);
+  staged.trainer.SetPaused(false);
   CHECK(fixture.coordinator.plans() == 1);
   staged.Stage(3, 3);
   CHECK(fixture.coordinator.plans() == 2);

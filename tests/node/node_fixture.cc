@@ -555,4 +555,12 @@ absl::StatusOr<std::pair<std::vector<std::string>, std::vector<std::string>>> Te
   return std::pair(tensors, values);
 }
 
+void TestTrainer::SetPaused(bool paused) {
+  v1::SetPersistPausedRequest request;
+  request.set_paused(paused);
+  Pending<v1::SetPersistPausedResponse> done;
+  fixture_.node->SetPersistPaused(session_, request, done.done());
+  REQUIRE(done.Get().ok());
+}
+
 }  // namespace ckptd

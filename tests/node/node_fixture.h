@@ -187,6 +187,9 @@ class TestTrainer {
       const v1::BeginLoadRequest& request, const v1::BeginLoadResponse& begun,
       const v1::NextWindowsResponse& taken = {});
 
+  // As `ckptctl pause` and `resume`.
+  void SetPaused(bool paused);
+
   const SessionPtr& session() const { return session_; }
   void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
   char* Map(uint64_t slab_id);

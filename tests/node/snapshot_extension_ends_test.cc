@@ -11,14 +11,6 @@ using Catch::Matchers::Contains;
 
 constexpr uint64_t kWindowBytes = uint64_t{8} << 20;  // of LargeRank
 
-void SetPaused(NodeFixture& fixture, const TestTrainer& trainer, bool paused) {
-  v1::SetPersistPausedRequest request;
-  request.set_paused(paused);
-  Pending<v1::SetPersistPausedResponse> done;
-  fixture.node->SetPersistPaused(trainer.session(), request, done.done());
-  REQUIRE(done.Get().ok());
-}
-
 void CheckNoFile(NodeFixture& fixture) {
   auto entries = fixture.posix->List(fixture.StorePath() + "/gpt/step-1");
   CHECK((absl::IsNotFound(entries.status()) || entries->empty()));
@@ -57,7 +49,7 @@ TEST_CASE("invariant 2: a daemon that stops between two windows leaves neither f
 TEST_CASE("who waits for a window when the daemon stops is told") {
   NodeFixture fixture;
   LargeRank rank(fixture);
-  SetPaused(fixture, rank.trainer, true);
+  rank.trainer.SetPaused(true);
   rank.Take(rank.StartExtend());
   Pending<v1::ExtendSnapshotResponse> waiting = rank.StartExtend();
   CHECK_FALSE(waiting.ready());
@@ -108,7 +100,7 @@ TEST_CASE(
   LargeRank rank(fixture);
   const bool paused = GENERATE(true, false);
   if (paused) {
-    SetPaused(fixture, rank.trainer, true);
+    rank.trainer.SetPaused(true);
   } else {
     fixture.files.CloseGate(FileOperation::kWriteAt);
   }
