@@ -40,6 +40,31 @@ TEST_CASE("invariant 3: two ranks of a node go through the arena side by side") 
   CHECK(fixture.probe.mismatches() == 0);
 }
 
+// The save that waits for its rank came first, and asks for memory last. When it had the earlier
+// place, it waited for what the other one held, and the other one waited behind it.
+TEST_CASE("invariant 6: a save without a plan holds up no other job's way through the arena") {
+  NodeFixture fixture;
+  WindowedRank early(fixture, 0, 21'000'001), late(fixture, 1, 21'000'001);
+  early.job = late.job = "other";
+  JoinTogether(early, late);
+  early.StartSave(1);
+  LargeRank between(fixture);
+  late.StartSave(1);
+  for (between.Fill(); !between.HasEnd(); between.Fill()) {
+    between.Take(between.StartExtend(/*timeout_seconds=*/20));
+  }
+  REQUIRE(between.trainer.Finish(1).ok());
+  early.AwaitLease();
+  late.AwaitLease();
+  for (early.Fill(), late.Fill(); !early.HasEnd(); early.Fill(), late.Fill()) {
+    Pending<v1::ExtendSnapshotResponse> next[] = {early.StartExtend(), late.StartExtend()};
+    early.Take(next[0]);
+    late.Take(next[1]);
+  }
+  FinishDurably(early, late);
+  CheckSaved(early, late);
+}
+
 // Windows were planned as if a rank that is not there yet had no small contents: it could
 // then find no room for them until the save's deadline.
 TEST_CASE("a rank that begins late finds room beside windows that were planned without it") {

@@ -66,7 +66,7 @@ struct WindowedRank {
   Pending<v1::ExtendSnapshotResponse> Extend(uint64_t copied_bytes, const SessionPtr& session,
                                              double timeout_seconds = 600) const {
     v1::ExtendSnapshotRequest request;
-    request.set_job("gpt");
+    request.set_job(job);
     request.mutable_attempt()->set_epoch(1);
     request.mutable_attempt()->set_save_number(number);
     request.set_copied_bytes(copied_bytes);
@@ -91,6 +91,7 @@ struct WindowedRank {
   NodeFixture& fixture;
   TestTrainer trainer;
   const std::string name, state;
+  std::string job = "gpt";
   uint64_t number = 0;
   Pending<v1::BeginSaveResponse> begun;
   v1::Lease lease;
@@ -107,8 +108,8 @@ struct LargeRank : WindowedRank {
 
 // Both of one node and world.
 inline void JoinTogether(WindowedRank& first, WindowedRank& second) {
-  Pending<v1::JoinResponse> joined = first.trainer.Join("gpt", 2);
-  REQUIRE(second.trainer.Join("gpt", 2).Get().ok());
+  Pending<v1::JoinResponse> joined = first.trainer.Join(first.job, 2);
+  REQUIRE(second.trainer.Join(second.job, 2).Get().ok());
   REQUIRE(joined.Get().ok());
 }
 
