@@ -1,23 +1,27 @@
-// Tells ThreadSanitizer what Abseil's locks order. Debian's Abseil is built without
-// it, so that a lock taken there is invisible and every guarded access looks like a
-// race. These definitions stand before the library's (ours in the program come first,
-// for gRPC too), call it, and add the acquire or release that it leaves out.
+// Tells ThreadSanitizer what Abseil's locks and reference counts order. Debian's Abseil is built
+// without it, so that a lock taken there is invisible and every guarded access looks like a race.
+// These definitions stand before the library's (ours in the program come first, for gRPC too), call
+// it, and add the acquire or release that it leaves out.
 //
-// Linked into the tests of a build with CKPTD_SANITIZE=thread only.
+// Linked into the programs of a build with CKPTD_SANITIZE=thread only.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 
 extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line);
 extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesBegin(const char* file, int line);
+extern "C" void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace {
 
@@ -208,6 +212,14 @@ bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
   const bool notified = original(this, timeout);
   if (notified) __tsan_acquire(const_cast<Notification*>(this));
   return notified;
+}
+
+// The owner whose count was the last deletes what all of them have read.
+void Status::UnrefNonInlined(uintptr_t representation) {
+  static auto* const original = Original<void(uintptr_t)>("6Status15UnrefNonInlined", "m");
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  original(representation);
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
 }
 
 ABSL_NAMESPACE_END
