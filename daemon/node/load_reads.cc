@@ -172,7 +172,7 @@ void Loads::Deliver(Load& load, const ActiveReadPtr& active) {
       *window.mutable_piece_lengths() = wanted.piece().lengths();
       window.set_first_element(piece_offset / element_bytes);
       piece_offset += memory.bytes.size();
-      HandOver(load, active, part, std::move(window));
+      HandOver(load, active, part, window);
     }
   }
   GiveBack(load, active);

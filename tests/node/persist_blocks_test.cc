@@ -25,6 +25,7 @@ std::vector<ArenaPart> Parts(const std::vector<uint64_t>& pages) {
 
 std::vector<ImageChunk> Chunks(const std::vector<uint64_t>& offsets) {
   std::vector<ImageChunk> chunks;
+  chunks.reserve(offsets.size());
   for (uint64_t offset : offsets) chunks.push_back({.offset = offset, .bytes = 1});
   return chunks;
 }

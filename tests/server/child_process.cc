@@ -25,6 +25,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   ::posix_spawn_file_actions_adddup2(&actions, child_output.get(), STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, errors_.get(), STDERR_FILENO);
   std::vector<char*> words;
+  words.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) {
     words.push_back(const_cast<char*>(argument.c_str()));
   }

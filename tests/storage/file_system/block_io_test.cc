@@ -91,10 +91,12 @@ TEST_CASE("many threads' transfers, more than are in flight at once, all arrive 
   if (added) io->AddMemory(memory.all());
   bool whole[kThreads] = {};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const std::span<std::byte> mine = memory.all().subspan(t * kBytes, kBytes);
-      for (size_t i = 0; i < mine.size(); ++i) mine[i] = std::byte((i / 4099 + 31 * t) % 251);
+      for (size_t i = 0; i < mine.size(); ++i)
+        mine[i] = std::byte((i / 4099 + uint64_t{31} * t) % 251);
       std::vector<Transfer> writes = Pieces(Transfer::Kind::kWrite, file.fd(), mine, t * kBytes);
       io->Run(writes);
       std::vector<Transfer> reads = Pieces(Transfer::Kind::kRead, file.fd(),

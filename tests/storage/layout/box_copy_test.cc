@@ -84,7 +84,7 @@ TEST_CASE("the runs of a part are its elements, in row-major order") {
 }
 
 TEST_CASE("a dense part is one run, and a transposed one a run per element") {
-  std::vector<std::byte> bytes(2 * 3 * 4);
+  std::vector<std::byte> bytes(size_t{2} * 3 * 4);
   const Box box{{0, 0, 0}, {2, 3, 4}};
   int runs = 0;
   const auto count = [&](uint64_t, std::byte*, uint64_t) { ++runs; };

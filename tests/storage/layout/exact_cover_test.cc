@@ -134,7 +134,7 @@ TEST_CASE("a grid of 2048 x 2048 shards is checked, and its one hole found") {
       boxes.push_back(Box{{row * 4, column * 3}, {4, 3}});
     }
   }
-  const Extents shape{2048 * 4, 2048 * 3};
+  const Extents shape{int64_t{2048} * 4, int64_t{2048} * 3};
   CHECK(CheckExactCover(shape, boxes).ok());
   const Box removed = boxes[1234 * 2048 + 77];
   boxes[1234 * 2048 + 77] = boxes.back();
