@@ -68,6 +68,10 @@ build() {  # FOLDER, then CMake options
   cmake -S . -B "$folder" -G Ninja "$@" && ninja -C "$folder"
 }
 
+install_client() {
+  check "pip install ./client/python" "$VENV/bin/python" -m pip install ./client/python
+}
+
 # Every C++ test program of a build folder; counts test cases.
 run_cpp_tests() {  # NAME FOLDER
   python3 tests/tools/run_catch2.py --name "$1" --build "$2" --results "$RESULTS" ||
@@ -116,6 +120,7 @@ if ! deploy/install_dependencies.sh --for "$dependencies" --venv "$VENV" --log "
 fi
 
 if [[ $MODE == mutations ]]; then
+  install_client  # for what it depends on; each mutant's own is put before it
   python3 tests/tools/run_mutations.py --results "$RESULTS" --python "$VENV/bin/python" ||
     record "run_mutations.py" 0 1
   finish
@@ -126,16 +131,12 @@ if ! step "build" build "$BUILD_DIR" -DCKPTD_BUILD_TESTS=ON; then
   record "build" 0 1
   finish
 fi
-if [[ -e client/python/pyproject.toml ]]; then
-  check "pip install ./client/python" "$VENV/bin/python" -m pip install ./client/python
-fi
+install_client
 
 [[ $MODE == all ]] && export CKPTD_PROPERTY_CASES=1000000
 run_cpp_tests "C++" "$BUILD_DIR"
 unset CKPTD_PROPERTY_CASES
 run_python_tests
-if [[ -e deploy/quickstart.sh ]]; then
-  check "quickstart, short form" deploy/quickstart.sh --short --no-build
-fi
+check "quickstart, short form" deploy/quickstart.sh --short --no-build
 [[ $MODE == all ]] && run_all_extras
 finish

@@ -169,11 +169,12 @@ def main():
                    key=lambda test: (test.kind, test.target, test.case))
     if named and not scratch.build(named):
         sys.exit(f"the unchanged tree does not build:\n{scratch.last_output()[-4000:]}")
-    broken = {test for test in named if scratch.outcome(test) is not Outcome.PASSED}
+    broken = {test: scratch.last_output() for test in named
+              if scratch.outcome(test) is not Outcome.PASSED}
     for patch, tests in tests_of.items():
-        unusable = [f"{test.target} {test.case}" for test in tests if test in broken]
-        judge(patch.name, f"without the patch these do not pass: {unusable}" if unusable
-              else problem_of(patch, tests, scratch))
+        unusable = [f"{test.target} {test.case} does not pass without the patch:\n{broken[test][-4000:]}"
+                    for test in tests if test in broken]
+        judge(patch.name, "\n".join(unusable) or problem_of(patch, tests, scratch))
 
 
 if __name__ == "__main__":
