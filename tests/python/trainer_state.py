@@ -102,7 +102,8 @@ class Rank:
     # ---- the rest ----
 
     def run(self, function, *arguments):
-        """function(client, mesh, ...), a test module's own; its answer must be picklable."""
+        """function(client, mesh, ...), a test module's own; its answer must be picklable. Not as
+        another user, who may not be let into the folder that it would be imported from."""
         return function(self._client, self._mesh, *arguments)
 
     def steps(self, job):
