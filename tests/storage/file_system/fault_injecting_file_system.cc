@@ -79,7 +79,7 @@ class FaultInjectingFileSystem::File : public WritableFile {
 
   absl::Status WriteAt(uint64_t offset, std::span<const std::byte> data) override {
     return owner_.Run(FileOperation::kWriteAt, path_, data.size(), [&]() -> absl::Status {
-      uint64_t fits = owner_.TakeSpace(data.size());
+      uint64_t fits = owner_.TakeSpace(path_, data.size());
       const bool all_fits = fits == data.size();
       if (!all_fits) fits -= fits % kIoAlignmentBytes;
       {
@@ -161,12 +161,18 @@ void FaultInjectingFileSystem::LiftSpaceLimit() {
   space_is_limited_ = false;
 }
 
-uint64_t FaultInjectingFileSystem::TakeSpace(uint64_t bytes) {
+uint64_t FaultInjectingFileSystem::TakeSpace(const std::string& path, uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   if (!space_is_limited_) return bytes;
-  const uint64_t taken = std::min(bytes, space_left_bytes_);
+  Volatile unknown;
+  const auto found = volatile_files_.find(path);
+  Volatile& file = found == volatile_files_.end() ? unknown : found->second;
+  const uint64_t reserved = std::min(bytes, file.reserved_bytes);
+  const uint64_t taken = std::min(bytes - reserved, space_left_bytes_);
+  file.reserved_bytes -= reserved;
+  file.taken_bytes += taken;
   space_left_bytes_ -= taken;
-  return taken;
+  return reserved + taken;
 }
 
 void FaultInjectingFileSystem::CloseGate(FileOperation operation) {
@@ -233,16 +239,24 @@ absl::StatusOr<std::unique_ptr<WritableFile>> FaultInjectingFileSystem::Create(
     const std::string& path, const CreateOptions& options) {
   using Result = absl::StatusOr<std::unique_ptr<WritableFile>>;
   return Run(FileOperation::kCreate, path, 0, [&]() -> Result {
+    uint64_t taken_bytes = 0;
     {
       absl::MutexLock lock(&mutex_);
-      if (space_is_limited_ && options.reserve_bytes > space_left_bytes_) {
-        return DiskIsFull(path, options.reserve_bytes, space_left_bytes_);
+      if (space_is_limited_) {
+        if (options.reserve_bytes > space_left_bytes_) {
+          return DiskIsFull(path, options.reserve_bytes, space_left_bytes_);
+        }
+        taken_bytes = options.reserve_bytes;
+        space_left_bytes_ -= taken_bytes;
       }
     }
     Result file = base_.Create(path, options);
-    if (!file.ok()) return file.status();
     absl::MutexLock lock(&mutex_);
-    volatile_files_[path] = Volatile{};
+    if (!file.ok()) {
+      space_left_bytes_ += taken_bytes;
+      return file.status();
+    }
+    volatile_files_[path] = {.reserved_bytes = taken_bytes, .taken_bytes = taken_bytes};
     return std::make_unique<File>(*this, path, *std::move(file));
   });
 }
@@ -266,7 +280,7 @@ absl::StatusOr<std::string> FaultInjectingFileSystem::ReadWhole(const std::strin
 absl::Status FaultInjectingFileSystem::Commit(const std::string& path, std::string_view content,
                                               CommitMode mode, const FileOwner& owner) {
   return Run(FileOperation::kCommit, path, content.size(), [&]() -> absl::Status {
-    const uint64_t fits = TakeSpace(content.size());
+    const uint64_t fits = TakeSpace(path, content.size());
     if (fits < content.size()) return DiskIsFull(path, content.size(), fits);
     absl::Status status = base_.Commit(path, content, mode, owner);
     absl::MutexLock lock(&mutex_);
@@ -308,7 +322,10 @@ absl::Status FaultInjectingFileSystem::Remove(const std::string& path) {
     const auto created = volatile_files_.find(path);
     const bool was_durable = created == volatile_files_.end() || created->second.name_is_durable;
     if (was_durable && content.ok()) undurable_removals_[path] = *std::move(content);
-    if (created != volatile_files_.end()) volatile_files_.erase(created);
+    if (created != volatile_files_.end()) {
+      space_left_bytes_ += created->second.taken_bytes;
+      volatile_files_.erase(created);
+    }
     return status;
   });
 }

@@ -74,7 +74,8 @@ class FaultInjectingFileSystem : public FileSystem {
 
   // WriteAt and Commit fail with RESOURCE_EXHAUSTED once so many more bytes are
   // written (a WriteAt that does not fit writes what fits), and so does a Create that
-  // reserves more than is left. FreeBytes answers what is left.
+  // reserves more than is left. What a Create has reserved is taken at once; what a file
+  // has taken comes back when it is removed. FreeBytes answers what is left.
   void LimitSpace(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void LiftSpaceLimit() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -129,6 +130,8 @@ class FaultInjectingFileSystem : public FileSystem {
   struct Volatile {
     bool name_is_durable = false;
     std::vector<std::pair<uint64_t, uint64_t>> unsynced;  // offset, bytes
+    uint64_t reserved_bytes = 0;                          // and not written
+    uint64_t taken_bytes = 0;                             // of the space
   };
 
   // Runs `effect` as one call: gate, faults, record. `effect` returns Status or StatusOr.
@@ -141,8 +144,9 @@ class FaultInjectingFileSystem : public FileSystem {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Record(FileOperation operation, const std::string& path, uint64_t bytes,
               const absl::Status& result) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes up to `bytes` from the space that is left; what it got.
-  uint64_t TakeSpace(uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes up to `bytes` from what the file has reserved and from the space that is left;
+  // what it got.
+  uint64_t TakeSpace(const std::string& path, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status LoseRanges(const std::string& path,
                           const std::vector<std::pair<uint64_t, uint64_t>>& ranges);
 

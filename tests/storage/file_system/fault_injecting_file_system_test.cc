@@ -61,6 +61,19 @@ TEST_CASE_METHOD(Fixture, "a full disk takes what fits and refuses the rest") {
   CHECK(file->WriteAt(8, Bytes("12345678")).ok());
 }
 
+TEST_CASE_METHOD(Fixture, "reserved space is taken at once, and comes back with the file's end") {
+  files.LimitSpace(10000);
+  const CreateOptions options = {.owner = Self(), .reserve_bytes = 8000};
+  const auto first = files.Create(directory / "first", options);
+  REQUIRE(first.ok());
+  CHECK(*files.FreeBytes(directory.path()) == 2000);
+  CHECK(absl::IsResourceExhausted(files.Create(directory / "second", options).status()));
+  CHECK((*first)->WriteAt(0, Bytes(std::string(9000, 'x'))).ok());
+  CHECK(*files.FreeBytes(directory.path()) == 1000);
+  CHECK(files.Remove(directory / "first").ok());
+  CHECK(*files.FreeBytes(directory.path()) == 10000);
+}
+
 TEST_CASE_METHOD(Fixture, "the gate holds writes until it is opened") {
   const auto file = Create("data");
   files.CloseGate();
