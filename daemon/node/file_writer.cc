@@ -29,19 +29,7 @@ FileWriter::FileWriter(const Tools& tools, FileToPersist file, Done<PersistedFil
       file_(std::move(file)),
       folder_(absl::StrCat(file_.store_path, "/", file_.job, "/", StepFolder(file_.step))),
       path_(absl::StrCat(folder_, "/", file_.file_name)),
-      done_(std::move(done)) {
-  if (file_.image != nullptr) windows_.push_back({.memory = file_.image});
-}
-
-void FileWriter::Begin() {
-  absl::Status status = Abandoned();
-  if (status.ok()) status = CheckContents();
-  if (status.ok()) status = CreateFile();
-  if (!status.ok()) return End(status);
-  chunks_ = ImageChunks(*file_.layout);
-  chunk_sums_.resize(chunks_.count());
-  NextWindow();
-}
+      done_(std::move(done)) {}
 
 void FileWriter::Add(ArenaLeasePtr window) {
   {
@@ -49,16 +37,30 @@ void FileWriter::Add(ArenaLeasePtr window) {
     if (ended_) return;
     windows_.push_back({.offset = added_bytes_, .memory = std::move(window)});
     added_bytes_ = windows_.back().end();
-    if (!std::exchange(waits_for_window_, false)) return;
+    if (waits_ != Waits::kForWindow) return;
+    waits_ = Waits::kNo;
   }
-  SubmitNextWindow();
+  SubmitNext();
+}
+
+void FileWriter::Resume() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (waits_ != Waits::kForResume) return;
+    waits_ = Waits::kNo;
+  }
+  SubmitNext();
 }
 
 void FileWriter::StopWaiting(const absl::Status& why) {
+  std::deque<Window> given_up;  // at once: storage may be what holds this up
   {
     absl::MutexLock lock(&mutex_);
-    if (!std::exchange(waits_for_window_, false)) return;
+    if (std::exchange(waits_, Waits::kNo) == Waits::kNo) return;
+    given_up.swap(windows_);
   }
+  given_up.clear();
+  if (!created_) return Finish(why);
   const absl::Status submitted =
       tools_.executor.Submit([self = shared_from_this(), why] { self->Finish(why); });
   if (!submitted.ok()) Finish(why);
@@ -66,14 +68,13 @@ void FileWriter::StopWaiting(const absl::Status& why) {
 
 void FileWriter::End(const absl::Status& status) {
   absl::Status result = Annotate(status, absl::StrCat("writing ", path_));
-  if (!status.ok()) result = CleanUp(result);
+  if (!status.ok()) result = WithSpace(CleanUp(result));
   window_ = {};
   {
     absl::MutexLock lock(&mutex_);
     windows_.clear();
     ended_ = true;
   }
-  result_.image = std::move(file_.image);
   // It goes with this call: what it holds may hold this writer.
   Done<PersistedFile> done = std::exchange(done_, nullptr);
   if (result.ok()) return done(std::move(result_));
@@ -82,23 +83,8 @@ void FileWriter::End(const absl::Status& status) {
 }
 
 absl::Status FileWriter::Abandoned() const {
-  if (!abandoned()) return absl::OkStatus();
+  if (!file_.progress->abandoned.load()) return absl::OkStatus();
   return absl::AbortedError("the attempt was given up");
-}
-
-absl::Status FileWriter::CheckContents() const {
-  for (const ExpectedContent& expected : file_.expected) {
-    Sha256 sum;
-    file_.image->ForEachRun(file_.layout->piece_offset(expected.piece),
-                            file_.layout->piece_bytes(expected.piece),
-                            [&](std::span<const std::byte> run) { sum.Add(run); });
-    if (sum.Finish() != expected.sha256) {
-      return absl::DataLossError(absl::StrCat("the bytes of ", expected.name,
-                                              " are not those whose SHA-256 was given at save()",
-                                              ": it was changed before its copy was made"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status FileWriter::CreateFile() {
@@ -110,48 +96,65 @@ absl::Status FileWriter::CreateFile() {
       path_, {.owner = file_.owner,
               .reserve_bytes = RoundUp(file_.layout->file_bytes(), kIoAlignmentBytes),
               .direct = tools_.direct_io});
-  if (!created.ok()) return WithSpace(created.status());
+  if (!created.ok()) return created.status();
   created_ = true;
   writable_ = *std::move(created);
   if (tools_.direct_io && !writable_->is_direct()) tools_.probe.FallbackInUse("direct_io");
+  chunks_ = ImageChunks(*file_.layout);
+  chunk_sums_.resize(chunks_.count());
   return absl::OkStatus();
 }
 
 absl::Status FileWriter::WithSpace(const absl::Status& status) const {
   if (!absl::IsResourceExhausted(status)) return status;
-  absl::StatusOr<uint64_t> free = tools_.file_system.FreeBytes(file_.store_path);
-  return absl::ResourceExhaustedError(absl::StrCat(
-      status.message(), "; the file needs ", BytesForPeople(file_.layout->file_bytes()), ", ",
-      free.ok() ? BytesForPeople(*free) : "an unknown amount",
-      " is free: free space or remove checkpoints"));
+  const uint64_t needed = file_.layout->file_bytes();
+  const absl::StatusOr<uint64_t> free = tools_.file_system.FreeBytes(file_.store_path);
+  return absl::ResourceExhaustedError(
+      absl::StrCat(status.message(), "; the file needs ", BytesForPeople(needed), ", ",
+                   free.ok() ? BytesForPeople(*free) : "an unknown amount", " is free",
+                   free.ok() && *free < needed
+                       ? absl::StrCat(", ", BytesForPeople(needed - *free), " is missing")
+                       : "",
+                   ": free space or remove checkpoints"));
 }
 
-void FileWriter::SubmitNextWindow() {
+void FileWriter::SubmitNext() {
   const absl::Status submitted =
-      tools_.executor.Submit([self = shared_from_this()] { self->NextWindow(); });
+      tools_.executor.Submit([self = shared_from_this()] { self->Next(); });
   if (!submitted.ok()) Finish(submitted);
 }
 
-void FileWriter::NextWindow() {
+FileWriter::Waits FileWriter::WaitsFor() const {
+  if (created_ && windows_.empty()) return Waits::kForWindow;
+  const bool has_begun = created_ && windows_.front().offset > 0;
+  return tools_.paused.load() && !has_begun ? Waits::kForResume : Waits::kNo;
+}
+
+void FileWriter::Next() {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    // Under the lock: who gives the attempt up looks afterwards whether this waits.
+    // Under the lock: who gives the attempt up, or ends the pause, looks afterwards whether
+    // this waits.
     status = Abandoned();
-    if (status.ok() && windows_.empty()) {
-      waits_for_window_ = true;
-      return;
-    }
     if (status.ok()) {
+      waits_ = WaitsFor();
+      if (waits_ != Waits::kNo) return;
+    }
+    if (status.ok() && created_) {
       window_ = std::move(windows_.front());
       windows_.pop_front();
     }
   }
   if (!status.ok()) return Finish(status);
-  WriteWindow();
+  if (created_) return WriteWindow();
+  status = CreateFile();
+  if (!status.ok()) return Finish(status);
+  Next();
 }
 
 void FileWriter::WriteWindow() {
+  if (absl::Status status = CheckContents(); !status.ok()) return Finish(status);
   WriteHeader();
   window_chunks_ = chunks_.Within(window_.offset, window_.end());
   blocks_ = ListBlocks(window_.memory->parts(), window_.offset, file_.layout->file_bytes(),
@@ -165,6 +168,21 @@ void FileWriter::WriteWindow() {
     if (!submitted.ok()) --running_;  // fewer hands; this one is enough
   }
   WriteBlocks();
+}
+
+absl::Status FileWriter::CheckContents() const {
+  for (const ExpectedContent& expected : file_.expected) {
+    Sha256 sum;
+    window_.memory->ForEachRun(file_.layout->piece_offset(expected.piece),
+                               file_.layout->piece_bytes(expected.piece),
+                               [&](std::span<const std::byte> run) { sum.Add(run); });
+    if (sum.Finish() != expected.sha256) {
+      return absl::DataLossError(absl::StrCat("the bytes of ", expected.name,
+                                              " are not those whose SHA-256 was given at save()",
+                                              ": it was changed before its copy was made"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // What of it lies in this window: a very long one lies in several.
@@ -205,13 +223,18 @@ void FileWriter::ComputeChecksums(const ImageBlock& block) {
 }
 
 void FileWriter::WindowWritten() {
-  const uint64_t end = std::exchange(window_, {}).end();
+  Window window = std::exchange(window_, {});
+  const uint64_t end = window.end();
+  if (window.offset == 0 && end >= file_.layout->file_bytes()) {
+    result_.image = std::move(window.memory);
+  }
+  window.memory.reset();
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
     status = first_error_;
   }
-  if (status.ok() && end < file_.layout->file_bytes()) return SubmitNextWindow();
+  if (status.ok() && end < file_.layout->file_bytes()) return SubmitNext();
   Finish(status);
 }
 
@@ -222,7 +245,7 @@ void FileWriter::Finish(absl::Status status) {
   writable_.reset();
   if (status.ok()) status = tools_.file_system.SyncDirectory(folder_);
   if (status.ok()) Describe();
-  End(WithSpace(status));
+  End(status);
 }
 
 void FileWriter::Describe() {

@@ -1,10 +1,11 @@
 // Writes one data file from the arena to storage, in this order:
-//   1. small contents are compared with their SHA-256;
-//   2. the step's folder, a new file with its space set aside;
-//   3. the image, window by window, each one a task of its own, so that other files
-//      come between; of each window aligned blocks, several at a time, the checksums of each
-//      one's chunks computed on the arena just before it is written;
-//   4. the true size; fsync; close; fsync of the folder.
+//   1. the step's folder, a new file with its space set aside, before there is any window:
+//      a full disk fails the save while the snapshot has hardly begun;
+//   2. the image, window by window, each one a task of its own, so that other files
+//      come between; small contents are compared with their SHA-256 first; of each window
+//      aligned blocks, several at a time, the checksums of each one's chunks computed on the
+//      arena just before it is written;
+//   3. the true size; fsync; close; fsync of the folder.
 // A step that fails ends the file: it is removed and never synced again.
 #ifndef CKPTD_DAEMON_NODE_FILE_WRITER_H_
 #define CKPTD_DAEMON_NODE_FILE_WRITER_H_
@@ -25,29 +26,28 @@ namespace ckptd {
 
 // Owned by the tasks that it has running, and by whoever has windows to add. Its steps run
 // on the executor.
-class FileWriter : public WindowedFile, public std::enable_shared_from_this<FileWriter> {
+class FileWriter : public OpenFile, public std::enable_shared_from_this<FileWriter> {
  public:
   // All must outlive it.
   struct Tools {
     FileSystem& file_system;
     NodeProbe& probe;
     Executor& executor;
+    const std::atomic<bool>& paused;  // whoever ends the pause calls Resume() then
     int threads;
     bool direct_io;
   };
 
-  // A file with an image has all its windows; else they are added.
   FileWriter(const Tools& tools, FileToPersist file, Done<PersistedFile> done);
 
-  // Once, on the executor.
-  void Begin();
+  // Once.
+  void Start() { SubmitNext(); }
   void Add(ArenaLeasePtr window) override ABSL_LOCKS_EXCLUDED(mutex_);
-  // Instead of Begin: it never was begun.
-  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // If it waits for a window: none will come, and it ends with `why`.
+  // If it waits for the end of a pause.
+  void Resume() ABSL_LOCKS_EXCLUDED(mutex_);
+  // If it waits, for whatever: that won't come, and it ends with `why`.
   void StopWaiting(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  bool abandoned() const { return file_.progress->abandoned.load(); }
   const std::shared_ptr<PersistProgress>& progress() const { return file_.progress; }
 
  private:
@@ -57,19 +57,24 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
     uint64_t end() const { return offset + memory->size_bytes(); }
   };
 
+  enum class Waits { kNo, kForWindow, kForResume };
+
   absl::Status Abandoned() const;
-  absl::Status CheckContents() const;
   absl::Status CreateFile();
-  // A full disk says how much was missing.
+  // A full disk says how much is missing, once this file's own space is free again.
   absl::Status WithSpace(const absl::Status& status) const;
-  void SubmitNextWindow();
-  void NextWindow() ABSL_LOCKS_EXCLUDED(mutex_);
+  void SubmitNext();
+  // Creates the file or writes its next window, whichever it has come to.
+  void Next() ABSL_LOCKS_EXCLUDED(mutex_);
+  Waits WaitsFor() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteWindow();
+  absl::Status CheckContents() const;
   void WriteHeader() const;
   void WriteBlocks() ABSL_LOCKS_EXCLUDED(mutex_);
   void ComputeChecksums(const ImageBlock& block);
   void WindowWritten() ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(absl::Status status);
+  void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Describe();
   absl::Status CleanUp(const absl::Status& why);
 
@@ -95,7 +100,7 @@ class FileWriter : public WindowedFile, public std::enable_shared_from_this<File
   absl::Mutex mutex_;
   std::deque<Window> windows_ ABSL_GUARDED_BY(mutex_);  // not begun
   uint64_t added_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool waits_for_window_ ABSL_GUARDED_BY(mutex_) = false;
+  Waits waits_ ABSL_GUARDED_BY(mutex_) = Waits::kNo;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };

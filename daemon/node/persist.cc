@@ -22,46 +22,21 @@ Persister::Persister(FileSystem& file_system, NodeProbe& probe, int threads, boo
 
 Persister::~Persister() { Stop(); }
 
-void Persister::Write(FileToPersist file, Done<PersistedFile> done) {
-  Queue(MakeWriter(std::move(file), std::move(done)));
-}
-
-std::shared_ptr<WindowedFile> Persister::WriteWindows(FileToPersist file,
-                                                      Done<PersistedFile> done) {
-  std::shared_ptr<FileWriter> writer = MakeWriter(std::move(file), std::move(done));
-  {
-    absl::MutexLock lock(&mutex_);
-    std::erase_if(windowed_, [](const auto& other) { return other.expired(); });
-    windowed_.push_back(writer);
-  }
-  Queue(writer);
-  return writer;
-}
-
-std::shared_ptr<FileWriter> Persister::MakeWriter(FileToPersist file, Done<PersistedFile> done) {
+std::shared_ptr<OpenFile> Persister::Open(FileToPersist file, Done<PersistedFile> done) {
   const FileWriter::Tools tools = {.file_system = file_system_,
                                    .probe = probe_,
                                    .executor = executor_,
+                                   .paused = paused_,
                                    .threads = threads_,
                                    .direct_io = direct_io_};
-  return std::make_shared<FileWriter>(tools, std::move(file), std::move(done));
-}
-
-void Persister::Queue(std::shared_ptr<FileWriter> writer) {
+  auto writer = std::make_shared<FileWriter>(tools, std::move(file), std::move(done));
   {
     absl::MutexLock lock(&mutex_);
-    // An abandoned one ends as soon as it is begun; parked, nobody would look at it again.
-    if (paused_ && !stopping_ && !writer->abandoned()) {
-      waiting_.push_back(std::move(writer));
-      return;
-    }
+    std::erase_if(open_, [](const auto& other) { return other.expired(); });
+    open_.push_back(writer);
   }
-  Start(std::move(writer));
-}
-
-void Persister::Start(std::shared_ptr<FileWriter> writer) {
-  const absl::Status submitted = executor_.Submit([writer] { writer->Begin(); });
-  if (!submitted.ok()) writer->End(submitted);
+  writer->Start();
+  return writer;
 }
 
 void Persister::Remove(const std::string& store_path, const std::string& job,
@@ -78,58 +53,32 @@ void Persister::Remove(const std::string& store_path, const std::string& job,
 
 void Persister::Abandon(const std::shared_ptr<PersistProgress>& progress) {
   progress->abandoned = true;
-  std::vector<std::shared_ptr<FileWriter>> dropped;
-  {
-    absl::MutexLock lock(&mutex_);
-    auto kept = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const auto& writer) {
-      return writer->progress() != progress;
-    });
-    dropped.assign(kept, waiting_.end());
-    waiting_.erase(kept, waiting_.end());
-  }
   const absl::Status why = absl::AbortedError("the attempt was given up");
-  for (auto& writer : dropped) writer->End(why);
-  for (auto& writer : Windowed()) {
+  for (auto& writer : OpenWriters()) {
     if (writer->progress() == progress) writer->StopWaiting(why);
   }
 }
 
-std::vector<std::shared_ptr<FileWriter>> Persister::Windowed() {
+std::vector<std::shared_ptr<FileWriter>> Persister::OpenWriters() {
   std::vector<std::shared_ptr<FileWriter>> writers;
   absl::MutexLock lock(&mutex_);
-  for (const std::weak_ptr<FileWriter>& windowed : windowed_) {
-    if (auto writer = windowed.lock()) writers.push_back(std::move(writer));
+  for (const std::weak_ptr<FileWriter>& open : open_) {
+    if (auto writer = open.lock()) writers.push_back(std::move(writer));
   }
   return writers;
 }
 
 void Persister::SetPaused(bool paused) {
-  std::vector<std::shared_ptr<FileWriter>> released;
-  {
-    absl::MutexLock lock(&mutex_);
-    paused_ = paused;
-    if (!paused) released = std::exchange(waiting_, {});
-  }
-  for (auto& writer : released) Start(std::move(writer));
-}
-
-bool Persister::paused() const {
-  absl::MutexLock lock(&mutex_);
-  return paused_;
+  paused_ = paused;
+  if (paused) return;
+  for (auto& writer : OpenWriters()) writer->Resume();
 }
 
 void Persister::Stop() {
-  std::vector<std::shared_ptr<FileWriter>> waiting;
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    waiting = std::exchange(waiting_, {});
-  }
   const absl::Status why = absl::UnavailableError("the node daemon is shutting down");
-  for (auto& writer : waiting) writer->End(why);
   executor_.Stop();
   // No task runs any more that could begin to wait.
-  for (auto& writer : Windowed()) writer->StopWaiting(why);
+  for (auto& writer : OpenWriters()) writer->StopWaiting(why);
 }
 
 }  // namespace ckptd

@@ -41,8 +41,7 @@ struct FileToPersist {
   std::string file_name;
   FileOwner owner;
   DataFileLayoutPtr layout;
-  // All but the header, which is written here. Null: it comes in windows.
-  ArenaLeasePtr image;
+  // Of an image that comes in one window.
   std::vector<ExpectedContent> expected;
   std::shared_ptr<PersistProgress> progress;
 };
@@ -51,13 +50,14 @@ struct PersistedFile {
   v1::DataFile file;
   // As in the layout: offset, size and checksums; the boxes are the caller's.
   std::vector<v1::Piece> pieces;
-  ArenaLeasePtr image;  // all of the file; null: it came in windows
+  ArenaLeasePtr image;  // all of the file, if it came in one window; else null
 };
 
-// A file whose image is longer than what the arena has for it at once.
-class WindowedFile {
+// A file that was opened, and whose image comes in windows: one where the arena has room for
+// all of it, else several. Thread-safe.
+class OpenFile {
  public:
-  virtual ~WindowedFile() = default;
+  virtual ~OpenFile() = default;
   // The next bytes of the image; the header lies in the first ones, and is written here. A
   // window is given up when it was written, or at once when the file has ended; the file ends
   // with the one that has its end.
@@ -73,12 +73,13 @@ class Persister {
   // As Stop().
   ~Persister();
 
-  // `done` runs on a thread of this, or on that of whoever abandons the file or stops this: OK
-  // when the file is durable. On failure nothing is left of it, unless removing it failed too
-  // (the message says so).
-  void Write(FileToPersist file, Done<PersistedFile> done) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, of a file without an image. It must be abandoned when no more windows come.
-  std::shared_ptr<WindowedFile> WriteWindows(FileToPersist file, Done<PersistedFile> done)
+  // Creates the file and sets its space aside, without waiting for either; what is added to
+  // it is written behind that. Whoever opened it holds it until `done`, and abandons it when no
+  // more windows come.
+  // `done` runs on a thread of this, or on that of whoever opens or abandons the file or stops
+  // this: OK when the file is durable. On failure nothing is left of it, unless removing it
+  // failed too (the message says so).
+  std::shared_ptr<OpenFile> Open(FileToPersist file, Done<PersistedFile> done)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Files of this progress end with ABORTED, at once those not begun or without a window.
   void Abandon(const std::shared_ptr<PersistProgress>& progress) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -86,29 +87,25 @@ class Persister {
   // is found by the coordinator's collection.
   void Remove(const std::string& store_path, const std::string& job,
               const std::vector<std::string>& relative_paths);
-  // While paused no file is begun; one that is being written is finished.
+  // While paused no file is created, and none gets its first window; one that has it is
+  // finished.
   void SetPaused(bool paused) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool paused() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool paused() const { return paused_.load(); }
   // Files not begun, or with windows not begun or still to come, end with UNAVAILABLE; the others
   // are finished. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  std::shared_ptr<FileWriter> MakeWriter(FileToPersist file, Done<PersistedFile> done);
-  void Queue(std::shared_ptr<FileWriter> writer) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Start(std::shared_ptr<FileWriter> writer);
   // Those that have not gone. They may go with this list, so not under the lock.
-  std::vector<std::shared_ptr<FileWriter>> Windowed() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<std::shared_ptr<FileWriter>> OpenWriters() ABSL_LOCKS_EXCLUDED(mutex_);
 
   FileSystem& file_system_;
   NodeProbe& probe_;
   const int threads_;
   const bool direct_io_;
-  mutable absl::Mutex mutex_;
-  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::shared_ptr<FileWriter>> waiting_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<FileWriter>> windowed_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> paused_{false};
+  absl::Mutex mutex_;
+  std::vector<std::weak_ptr<FileWriter>> open_ ABSL_GUARDED_BY(mutex_);
   Executor executor_;  // last: its threads use the rest
 };
 

@@ -202,42 +202,34 @@ uint64_t SaveAttempt::LeasedEnd(uint32_t rank) const {
   return part.window_offset + (part.tensors == nullptr ? 0 : part.tensors->size_bytes());
 }
 
-FileToPersist SaveAttempt::MakeFile(int index, DataFileLayoutPtr layout, ArenaLeasePtr image,
-                                    const std::string& node, const std::string& store_path) const {
+FileToPersist SaveAttempt::MakeFile(int index, DataFileLayoutPtr layout, const std::string& node,
+                                    const std::string& store_path) const {
   return {.store_path = store_path,
           .job = key.job,
           .step = step,
           .file_name = DataFileName(key.epoch, key.save_number, node, index),
           .owner = world.owner,
           .layout = std::move(layout),
-          .image = std::move(image),
           .progress = progress};
 }
 
 FileToPersist SaveAttempt::TensorFile(uint32_t rank, const std::string& node,
-                                      const std::string& store_path, ArenaLeasePtr lease) const {
-  return MakeFile(TensorFileIndex(rank), plan->images.at(rank)->file, std::move(lease), node,
-                  store_path);
+                                      const std::string& store_path) const {
+  return MakeFile(TensorFileIndex(rank), plan->images.at(rank)->file, node, store_path);
 }
 
-std::vector<FileToPersist> SaveAttempt::FilesOf(uint32_t rank, const std::string& node,
-                                                const std::string& store_path) const {
+FileToPersist SaveAttempt::SmallFile(uint32_t rank, const std::string& node,
+                                     const std::string& store_path) const {
   const RankPart& part = ranks.at(rank);
-  std::vector<FileToPersist> files_of_rank;
-  if (plan->images.at(rank)->file != nullptr && part.windows == nullptr) {
-    files_of_rank.push_back(TensorFile(rank, node, store_path, part.tensors));
-  }
-  if (part.small_image.file == nullptr) return files_of_rank;
-  FileToPersist& small_file = files_of_rank.emplace_back(
-      MakeFile(SmallFileIndex(rank), part.small_image.file, part.small_lease, node, store_path));
+  FileToPersist file = MakeFile(SmallFileIndex(rank), part.small_image.file, node, store_path);
   for (size_t i = 0; i < part.small_image.contents.size(); ++i) {
     const uint32_t content = part.small_image.contents[i];
-    small_file.expected.push_back(
+    file.expected.push_back(
         {.piece = i,
          .sha256 = part.small[content].sha256(),
          .name = absl::StrCat(part.layout->small[content].name, " of rank ", rank)});
   }
-  return files_of_rank;
+  return file;
 }
 
 void SaveAttempt::AddFile(uint32_t rank, bool is_small, PersistedFile file) {
@@ -349,7 +341,8 @@ void SaveAttempt::DropWhatIsOver() {
     part.layout.reset();
     part.small = {};
     part.small_image = {};
-    part.windows.reset();
+    part.tensor_file.reset();
+    part.small_file.reset();
     part.known_plan_id = {};
   }
 }

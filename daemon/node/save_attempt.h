@@ -6,8 +6,9 @@
 //    |  and leased  |  finished      |  durable      |  written
 //    +--------------+----------------+---------------+---------> FAILED
 //
-// Files of a rank are written as soon as that rank has finished, so writing overlaps
-// the other ranks' snapshots; the phase is that of the slowest.
+// Files of a rank are created, with their space set aside, as soon as their sizes are known,
+// and written as soon as that rank has finished, so writing overlaps the other ranks'
+// snapshots; the phase is that of the slowest.
 #ifndef CKPTD_DAEMON_NODE_SAVE_ATTEMPT_H_
 #define CKPTD_DAEMON_NODE_SAVE_ATTEMPT_H_
 
@@ -72,10 +73,13 @@ struct RankPart {
   ArenaLeasePtr small_lease;
   bool answered = false;
 
+  // Open from when its size is known; the leases are added to it once they are written.
+  std::shared_ptr<OpenFile> tensor_file;
+  std::shared_ptr<OpenFile> small_file;
+
   // Of an image that is longer than its window: `tensors` is the part that begins here.
   uint64_t window_offset = 0;
-  std::shared_ptr<WindowedFile> windows;         // once the first window was given back
-  Done<v1::ExtendSnapshotResponse> extend_done;  // waits for the next one
+  Done<v1::ExtendSnapshotResponse> extend_done;  // waits for the next window
 
   bool finished = false;  // FinishSnapshot
   double blocked_seconds = 0;
@@ -167,18 +171,16 @@ struct SaveAttempt {
   v1::BeginSaveResponse Answer(uint32_t rank) const;
   // Up to where the rank's tensor image was leased.
   uint64_t LeasedEnd(uint32_t rank) const;
-  // The tensor file, whose image is `lease`, or comes in windows.
-  FileToPersist TensorFile(uint32_t rank, const std::string& node, const std::string& store_path,
-                           ArenaLeasePtr lease) const;
-  // The files of a finished rank that were not begun.
-  std::vector<FileToPersist> FilesOf(uint32_t rank, const std::string& node,
-                                     const std::string& store_path) const;
+  FileToPersist TensorFile(uint32_t rank, const std::string& node,
+                           const std::string& store_path) const;
+  FileToPersist SmallFile(uint32_t rank, const std::string& node,
+                          const std::string& store_path) const;
   // Books a file that is durable.
   void AddFile(uint32_t rank, bool is_small, PersistedFile file);
   // Of a failed attempt: its error instead of its files.
   v1::CommitSaveRequest CommitRequest(const std::string& node, bool with_layouts) const;
-  FileToPersist MakeFile(int index, DataFileLayoutPtr layout, ArenaLeasePtr image,
-                         const std::string& node, const std::string& store_path) const;
+  FileToPersist MakeFile(int index, DataFileLayoutPtr layout, const std::string& node,
+                         const std::string& store_path) const;
   // Gives up memory that nobody writes or reads any more.
   void ReleaseLeases();
   // Gives up all memory of a failed attempt; what a rank may still write to is taken out

@@ -66,19 +66,20 @@ void Saves::Fail(const SaveAttemptPtr& attempt, const absl::Status& why, ToldBy 
   environment_.probe.Warning(attempt->error.message());
   // Held until they are abandoned: one that waits for a window is held by nobody else, and
   // what was written of it must be removed.
-  std::vector<std::shared_ptr<WindowedFile>> windowed;
+  std::vector<std::shared_ptr<OpenFile>> open_files;
   for (auto& [rank, part] : attempt->ranks) {
     if (part.begun && !part.answered) later.Answer(std::move(part.answer), attempt->error);
     if (part.extend_done) {
       later.Answer(std::exchange(part.extend_done, nullptr), attempt->error);
     }
-    if (part.windows != nullptr) windowed.push_back(std::exchange(part.windows, nullptr));
+    open_files.push_back(std::move(part.tensor_file));
+    open_files.push_back(std::move(part.small_file));
   }
   std::vector<std::string> paths;
   if (FilesAreOurs(*attempt, why, told_by)) {
     for (const v1::DataFile& file : attempt->files) paths.push_back(file.path());
   }
-  later.Add([this, attempt, paths = std::move(paths), windowed = std::move(windowed)] {
+  later.Add([this, attempt, paths = std::move(paths), open_files = std::move(open_files)] {
     RemoveFiles(*attempt, paths);
     persister_.Abandon(attempt->progress);
   });

@@ -187,6 +187,7 @@ void Saves::LeaseTensors(const SaveAttemptPtr& attempt, Later& later) {
     attempt->ticket->ExpectRevolving(windows->expected_bytes);
     for (uint64_t bytes : sizes) asks.push_back({.bytes = std::min(bytes, attempt->window_bytes)});
   }
+  for (uint32_t rank : ranks) OpenRankFile(attempt, rank, /*is_small=*/false, later);
   auto leased = [this, attempt, ranks = std::move(ranks)](
                     absl::StatusOr<std::vector<ArenaLeasePtr>> leases) mutable {
     Later after;
@@ -218,6 +219,7 @@ void Saves::LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& late
     part.small_leased = true;
     return;
   }
+  OpenRankFile(attempt, rank, /*is_small=*/true, later);
   later.Add([this, attempt, rank, ticket = attempt->ticket, bytes = part.small_image.image_bytes(),
              deadline = attempt->deadline]() mutable {
     auto leased = [this, attempt, rank](absl::StatusOr<std::vector<ArenaLeasePtr>> leases) {
@@ -231,6 +233,29 @@ void Saves::LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& late
       Advance(attempt, after);
     };
     arena_.Acquire(std::move(ticket), {{.bytes = bytes}}, deadline, std::move(leased));
+  });
+}
+
+void Saves::OpenRankFile(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,
+                         Later& later) {
+  ++attempt->files_in_flight;
+  const std::string& store_path = options_.stores.at(attempt->world.store);
+  FileToPersist file = is_small ? attempt->SmallFile(rank, options_.node_name, store_path)
+                                : attempt->TensorFile(rank, options_.node_name, store_path);
+  later.Add([this, attempt, rank, is_small, file = std::move(file)]() mutable {
+    std::shared_ptr<OpenFile> open = persister_.Open(
+        std::move(file), [this, attempt, rank, is_small](absl::StatusOr<PersistedFile> persisted) {
+          FilePersisted(attempt, rank, is_small, std::move(persisted));
+        });
+    {
+      absl::MutexLock lock(&mutex_);
+      if (attempt->in_flight()) {
+        RankPart& part = attempt->ranks.at(rank);
+        (is_small ? part.small_file : part.tensor_file) = std::move(open);
+        return;
+      }
+    }
+    persister_.Abandon(attempt->progress);  // its end came before there was this file
   });
 }
 
@@ -251,27 +276,16 @@ void Saves::AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later) {
   SetPhase(*attempt, v1::SAVE_PHASE_SNAPSHOT, later);
 }
 
+void Saves::GiveUp(ArenaLeasePtr& window, const std::shared_ptr<OpenFile>& file, Later& later) {
+  if (window == nullptr) return;
+  later.Add(
+      [file, window = std::exchange(window, nullptr)]() mutable { file->Add(std::move(window)); });
+}
+
 void Saves::PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
-  std::vector<FileToPersist> files =
-      attempt->FilesOf(rank, options_.node_name, options_.stores.at(attempt->world.store));
-  // The writer holds the memory from here on.
   RankPart& part = attempt->ranks.at(rank);
-  if (part.windows != nullptr) {
-    later.Add(
-        [windows = part.windows, last = part.tensors]() mutable { windows->Add(std::move(last)); });
-  }
-  part.tensors.reset();
-  part.small_lease.reset();
-  for (FileToPersist& file : files) {
-    ++attempt->files_in_flight;
-    const bool is_small = file.layout == part.small_image.file;
-    later.Add([this, attempt, rank, is_small, file = std::move(file)]() mutable {
-      persister_.Write(std::move(file),
-                       [this, attempt, rank, is_small](absl::StatusOr<PersistedFile> persisted) {
-                         FilePersisted(attempt, rank, is_small, std::move(persisted));
-                       });
-    });
-  }
+  GiveUp(part.tensors, part.tensor_file, later);
+  GiveUp(part.small_lease, part.small_file, later);
 }
 
 void Saves::FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,

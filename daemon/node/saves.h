@@ -96,6 +96,10 @@ class Saves {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaseSmall(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Begins to create a file of the rank and to set its space aside, before what `later` is
+  // given from here on. Not waited for: how long save() takes must not depend on storage.
+  void OpenRankFile(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small, Later& later)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerReadyRanks(const SaveAttemptPtr& attempt, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Planned(const SaveAttemptPtr& attempt, absl::StatusOr<NodePlanPtr> plan, ToldBy told_by)
@@ -111,6 +115,8 @@ class Saves {
   void WindowLeased(const SaveAttemptPtr& attempt, uint32_t rank,
                     absl::StatusOr<std::vector<ArenaLeasePtr>> leases) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The writer holds the memory from here on.
+  static void GiveUp(ArenaLeasePtr& window, const std::shared_ptr<OpenFile>& file, Later& later);
   void PersistRank(const SaveAttemptPtr& attempt, uint32_t rank, Later& later)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FilePersisted(const SaveAttemptPtr& attempt, uint32_t rank, bool is_small,

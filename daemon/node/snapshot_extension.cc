@@ -76,32 +76,7 @@ absl::Status Saves::CheckExtension(const SaveAttempt& attempt, uint32_t rank,
 void Saves::GiveWindow(const SaveAttemptPtr& attempt, uint32_t rank, Later& later) {
   RankPart& part = attempt->ranks.at(rank);
   part.window_offset = attempt->LeasedEnd(rank);
-  ArenaLeasePtr window = std::exchange(part.tensors, nullptr);
-  if (part.windows != nullptr) {
-    later.Add([windows = part.windows, window = std::move(window)]() mutable {
-      windows->Add(std::move(window));
-    });
-    return;
-  }
-  ++attempt->files_in_flight;
-  FileToPersist file = attempt->TensorFile(rank, options_.node_name,
-                                           options_.stores.at(attempt->world.store), nullptr);
-  later.Add([this, attempt, rank, file = std::move(file), window = std::move(window)]() mutable {
-    auto persisted = [this, attempt, rank](absl::StatusOr<PersistedFile> result) {
-      FilePersisted(attempt, rank, /*is_small=*/false, std::move(result));
-    };
-    std::shared_ptr<WindowedFile> windows =
-        persister_.WriteWindows(std::move(file), std::move(persisted));
-    windows->Add(std::move(window));
-    {
-      absl::MutexLock lock(&mutex_);
-      if (attempt->in_flight()) {
-        attempt->ranks.at(rank).windows = std::move(windows);
-        return;
-      }
-    }
-    persister_.Abandon(attempt->progress);  // its end came before there was this file
-  });
+  GiveUp(part.tensors, part.tensor_file, later);
 }
 
 void Saves::RequestWindow(const SaveAttemptPtr& attempt, uint32_t rank, absl::Time deadline,

@@ -113,18 +113,6 @@ TEST_CASE("invariant 2: a failed fsync fails the attempt and leaves none of its 
   CHECK(trainer.Save(1, 2)->phase() == v1::SAVE_PHASE_DURABLE);
 }
 
-TEST_CASE("a full disk says how much was needed") {
-  NodeFixture fixture;
-  TestTrainer trainer(fixture, 0);
-  REQUIRE(trainer.Join("gpt", 1).Get().ok());
-  trainer.SetState({{"w", Pattern(2 << 20, 'a')}}, {});
-  fixture.files.LimitSpace(1 << 20);
-  absl::StatusOr<v1::SaveStatus> status = trainer.Save(1, 1);
-  REQUIRE(status.ok());
-  CHECK(status->error_code() == static_cast<int>(absl::StatusCode::kResourceExhausted));
-  CHECK(status->error_message().find("the file needs 2.0 MiB") != std::string::npos);
-}
-
 TEST_CASE("invariant 4: a state that leaves no room for windows fails at once, losing nothing") {
   NodeFixture fixture({.arena_bytes = uint64_t{8} << 20});
   TestTrainer trainer(fixture, 0);

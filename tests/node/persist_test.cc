@@ -1,4 +1,4 @@
-// Data files that come in windows, and how files end.
+// How data files are opened, written window by window, and ended.
 #include "daemon/node/persist.h"
 
 #include <unistd.h>
@@ -65,10 +65,9 @@ struct OneThread {
   Pending<PersistedFile> WriteSmall() {
     FileToPersist file =
         File(absl::StrCat("small-", ++small_files), LayOutFile({PieceOfBytes("s", 1)}));
-    file.image = Lease(2 * kWindowBytes, "");
     file.progress = std::make_shared<PersistProgress>();
     Pending<PersistedFile> written;
-    persister->Write(std::move(file), written.done());
+    persister->Open(std::move(file), written.done())->Add(Lease(2 * kWindowBytes, ""));
     return written;
   }
 
@@ -101,20 +100,21 @@ TEST_CASE("a file of very many windows needs no deep stack and lets other files 
   const std::string page = Pattern(kWindowBytes);
   Pending<PersistedFile> large;
   fixture.files.CloseGate(FileOperation::kCreate);
-  auto windows = fixture.persister->WriteWindows(fixture.File("large", layout), large.done());
+  auto windows = fixture.persister->Open(fixture.File("large", layout), large.done());
   windows->Add(fixture.Lease(kWindowBytes, ""));
   const ArenaLeasePtr same = fixture.Lease(kWindowBytes, page);
   for (uint64_t i = 1; i < kWindows; ++i) windows->Add(same);
   REQUIRE(fixture.files.AwaitBlocked(1));
 
-  FileToPersist other = fixture.File("other", LayOutFile({PieceOfBytes("s", 1)}));
-  other.image = fixture.Lease(2 * kWindowBytes, "");
   bool large_was_first = true;
   Pending<PersistedFile> written;
-  fixture.persister->Write(std::move(other), [&, done = written.done()](auto result) mutable {
+  auto note_order = [&, done = written.done()](auto result) mutable {
     large_was_first = large.ready();
     done(std::move(result));
-  });
+  };
+  fixture.persister
+      ->Open(fixture.File("other", LayOutFile({PieceOfBytes("s", 1)})), std::move(note_order))
+      ->Add(fixture.Lease(2 * kWindowBytes, ""));
   fixture.files.OpenGate();
   CHECK(written.Get().ok());
   CHECK_FALSE(large_was_first);
@@ -147,7 +147,7 @@ TEST_CASE("a header longer than a window is whole in the file") {
   const std::string data = Pattern(layout->file_bytes() - header.size());
   const std::string unwritten = std::string(header.size(), 'x') + data;
   Pending<PersistedFile> done;
-  auto windows = fixture.persister->WriteWindows(fixture.File("f", layout), done.done());
+  auto windows = fixture.persister->Open(fixture.File("f", layout), done.done());
   for (uint64_t at = 0; at < unwritten.size(); at += kWindowBytes) {
     windows->Add(fixture.Lease(kWindowBytes, unwritten.substr(at, kWindowBytes)));
   }
@@ -168,7 +168,7 @@ TEST_CASE("invariant 4: a window that comes after the end of its file is given b
   Pending<PersistedFile> done;
   auto held = std::make_shared<int>();
   const std::weak_ptr<int> held_by_done = held;
-  auto windows = fixture.persister->WriteWindows(
+  auto windows = fixture.persister->Open(
       fixture.File("f", LayOutFile({PieceOfBytes("w", 2 * kWindowBytes)})),
       [held = std::move(held), done = done.done()](auto result) mutable { done(result); });
   const bool fails = GENERATE(true, false);
@@ -189,8 +189,8 @@ TEST_CASE("invariant 2: a file in windows that fails at any step is removed") {
   INFO(FileOperationName(step));
   fixture.files.Inject({.operation = step});
   Pending<PersistedFile> done;
-  auto windows = fixture.persister->WriteWindows(
-      fixture.File("f", LayOutFile({PieceOfBytes("w", 1)})), done.done());
+  auto windows =
+      fixture.persister->Open(fixture.File("f", LayOutFile({PieceOfBytes("w", 1)})), done.done());
   for (int i = 0; i < 2; ++i) windows->Add(fixture.Lease(kWindowBytes, ""));
   CHECK(absl::IsUnavailable(done.Get().status()));
   CHECK_FALSE(fixture.Exists("f"));
@@ -206,14 +206,13 @@ struct TwoUnfinished {
       waits_ended_on = std::this_thread::get_id();
       done(std::move(result));
     };
-    waiting =
-        fixture.persister->WriteWindows(fixture.File("waits", layout), std::move(note_thread));
+    waiting = fixture.persister->Open(fixture.File("waits", layout), std::move(note_thread));
     fixture.Settle();
     waiting->Add(fixture.Lease(kWindowBytes, ""));
     fixture.Settle();
     REQUIRE(fixture.Exists("waits"));
     fixture.persister->SetPaused(true);
-    parked = fixture.persister->WriteWindows(fixture.File("parked", layout), parks.done());
+    parked = fixture.persister->Open(fixture.File("parked", layout), parks.done());
     parked->Add(fixture.Lease(kWindowBytes, ""));
   }
 
@@ -229,17 +228,37 @@ struct TwoUnfinished {
   OneThread fixture;
   Pending<PersistedFile> waits, parks;
   std::thread::id waits_ended_on;
-  std::shared_ptr<WindowedFile> waiting, parked;
+  std::shared_ptr<OpenFile> waiting, parked;
 };
+
+TEST_CASE("a pause holds a file that was opened before it and has no window yet") {
+  OneThread fixture;
+  Pending<PersistedFile> done;
+  auto file = fixture.persister->Open(
+      fixture.File("f", LayOutFile({PieceOfBytes("w", kWindowBytes)})), done.done());
+  fixture.Settle();
+  REQUIRE(fixture.Exists("f"));
+  const int written = fixture.files.CountCalls(FileOperation::kWriteAt);
+  fixture.persister->SetPaused(true);
+  for (int i = 0; i < 2; ++i) file->Add(fixture.Lease(kWindowBytes, ""));
+  // What was submitted before this has run.
+  fixture.files.CloseGate(FileOperation::kRemove);
+  fixture.persister->Remove(fixture.folder.path(), "gpt", {"step-1/none"});
+  REQUIRE(fixture.files.AwaitBlocked(1));
+  CHECK(fixture.files.CountCalls(FileOperation::kWriteAt) == written);
+  fixture.files.OpenGate();
+  fixture.persister->SetPaused(false);
+  CHECK(done.Get().ok());
+}
 
 TEST_CASE("an attempt given up while persisting is paused ends with all its files") {
   TwoUnfinished files;
   files.fixture.persister->Abandon(files.fixture.progress);
   // A file that comes too late is not kept for later either.
   Pending<PersistedFile> late;
-  FileToPersist file = files.fixture.File("late", LayOutFile({PieceOfBytes("w", 1)}));
-  file.image = files.fixture.Lease(2 * kWindowBytes, "");
-  files.fixture.persister->Write(std::move(file), late.done());
+  files.fixture.persister
+      ->Open(files.fixture.File("late", LayOutFile({PieceOfBytes("w", 1)})), late.done())
+      ->Add(files.fixture.Lease(2 * kWindowBytes, ""));
   files.fixture.persister->Stop();
   files.CheckBothEndedWith(absl::StatusCode::kAborted);
   CHECK(absl::IsAborted(late.Get().status()));

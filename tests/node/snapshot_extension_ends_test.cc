@@ -142,11 +142,13 @@ TEST_CASE("a disk that fills between two windows fails the save, saying how much
   fixture.probe.AwaitArenaEmpty();
 }
 
-TEST_CASE("a file that can't be made fails the save at its first window, and leaves no memory") {
+TEST_CASE("a file that can't be made fails the save before its image is taken, freeing memory") {
   NodeFixture fixture;
   fixture.files.Inject(
       {.operation = FileOperation::kCreate, .status = absl::PermissionDeniedError("read-only")});
+  fixture.files.CloseGate(FileOperation::kCreate);
   LargeRank rank(fixture);
+  fixture.files.OpenGate();
   rank.StartExtend().Get().IgnoreError();  // the next window may come before the failure
   auto status = rank.trainer.Wait(1, v1::SAVE_PHASE_DURABLE);
   REQUIRE(status.ok());
