@@ -110,10 +110,14 @@ class LocalDaemon:
         listing = json.loads(self.ask("list", job, "--json"))
         return [checkpoint["step"] for checkpoint in listing["checkpoints"]]
 
-    def metric(self, name):
-        """The value of a metric without labels."""
+    def metrics(self):
+        """All metrics as they are now: {name and labels, as /metrics writes them: value}."""
         url = f"http://127.0.0.1:{self.ready['metrics_port']}/metrics"
         with urllib.request.urlopen(url, timeout=CALL_SECONDS) as response:
             lines = response.read().decode().splitlines()
-        (value,) = [line.split()[1] for line in lines if line.startswith(name + " ")]
-        return float(value)
+        samples = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, value in samples}
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        return self.metrics()[name]

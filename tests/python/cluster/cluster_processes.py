@@ -11,7 +11,7 @@ from waiting import until
 class Cluster:
     """Nodes "node-a", "node-b", ... of one coordinator; over a Unix socket, or TCP with a secret."""
 
-    def __init__(self, folder, nodes=2, tcp=False, coordinator_options=()):
+    def __init__(self, folder, nodes=2, tcp=False, coordinator_options=(), node_options=()):
         self.folder = pathlib.Path(folder)
         self.store = self.folder / "store"
         self._trainers = []
@@ -21,12 +21,14 @@ class Cluster:
         self.coordinator = DaemonProcess(self.folder / "coordinator", f"--listen={listen}",
                                          *coordinator_options, role="coordinator", store=self.store)
         self._tcp = tcp
+        self._node_options = node_options
         self._node_names = [f"node-{letter}" for letter in "abc"[:nodes]]
 
     def start(self):
         """Returns when all daemons answer."""
         self.coordinator.start()
-        node_options = [f"--coordinator={self.coordinator.ready['coordinator_address']}"]
+        node_options = [f"--coordinator={self.coordinator.ready['coordinator_address']}",
+                        *self._node_options]
         if self._tcp:
             node_options.append(
                 f"--cluster-secret-file={self.folder}/coordinator/state/cluster-secret")
