@@ -8,8 +8,11 @@ import sys
 import uuid
 
 import pytest
+import torch
 
-from matrix_layouts import LAYOUTS
+from matrix_layouts import LAYOUTS, LINEAR_SHAPES, TENSORS, content
+from matrix_worker import JOB
+from stock_safetensors import put_together, raw_bytes, read_pieces
 
 WORKER = pathlib.Path(__file__).with_name("matrix_worker.py")
 RANKS = 4
@@ -78,3 +81,17 @@ def test_what_one_layout_saved_another_loads_bit_for_bit(pool, saver, loader):
     assert [answer["differ"] for answer in answers] == [[]] * len(answers)
     # Every rank held something else before, so equality was load's work.
     assert all(answer["differed_before"] > 0 for answer in answers)
+
+
+@pytest.mark.parametrize("saver", NAMES)
+def test_what_a_layout_saved_the_stock_library_opens_and_it_is_whole_bit_for_bit(pool, daemon, saver):
+    pool.save(saver)
+    step = NAMES.index(saver)
+    pieces = read_pieces(daemon.store / JOB / f"step-{step}")
+    expected = {f"tensors.{name}": (name, *tensor) for name, tensor in TENSORS.items()}
+    expected |= {f"module.{name}": (name, shape, torch.float32)
+                 for name, shape in LINEAR_SHAPES.items()}
+    assert sorted(pieces) == sorted(expected)
+    for key, (name, shape, dtype) in expected.items():
+        whole = put_together(pieces[key], shape, dtype)
+        assert torch.equal(whole, raw_bytes(content(name, shape, dtype, seed=step))), key
