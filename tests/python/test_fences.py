@@ -1,6 +1,5 @@
 """What is copied when, seen through a snapshot whose background copy is held back."""
 
-import threading
 import uuid
 import warnings
 
@@ -8,22 +7,9 @@ import pytest
 import torch
 
 import ckptd
+from fencing import ELEMENTS, Gate, Step, fenced_parameter
 from rank_threads import connect
 from waiting import HANG_SECONDS
-
-ELEMENTS = 1 << 19  # 2 MiB of fp32: planned, not compared by hash
-
-
-class Gate:
-    """Holds the copy thread at the first deferred tensor until it is opened."""
-
-    def __init__(self):
-        self.reached = threading.Event()
-        self.open = threading.Event()
-
-    def __call__(self, _name):
-        self.reached.set()
-        assert self.open.wait(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -46,13 +32,6 @@ def job():
     return "job-" + uuid.uuid4().hex
 
 
-def fenced_parameter(client):
-    parameter = torch.nn.Parameter(torch.randn(ELEMENTS))
-    optimizer = torch.optim.SGD([parameter], lr=1.0)
-    client.fence(optimizer)
-    return parameter, optimizer
-
-
 def differences(client, job, step, expected):
     """Names of tensors that the step does not hold bit for bit."""
     loaded = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
@@ -65,23 +44,17 @@ def other_tensors():
     return [torch.full((ELEMENTS,), 7.0) for _ in range(20)]
 
 
-def open_when_waited_for(gate):
-    """Opens the gate once the training thread is (about to be) at the fence."""
-    opener = threading.Thread(target=gate.open.set)
-    opener.start()
-    return opener
-
-
 def test_a_fenced_parameter_is_saved_as_it_was_though_step_follows(client, gate, job):
     parameter, optimizer = fenced_parameter(client)
     expected = parameter.detach().clone()
     handle = client.save(job, 1, {"p": parameter})
     assert gate.reached.wait(HANG_SECONDS)
     assert handle.status().phase == "snapshot"
-    parameter.grad = torch.ones_like(parameter)
-    opener = open_when_waited_for(gate)
-    optimizer.step()
-    opener.join()
+    step = Step(parameter, optimizer)
+    assert step.waits_at_fence()
+    assert torch.equal(parameter.detach(), expected)
+    gate.open.set()
+    step.join()
     handle.wait_durable()
     loaded = {"p": torch.zeros(ELEMENTS)}
     client.load(job, 1, loaded)
@@ -173,24 +146,25 @@ def test_a_fenced_tensor_freed_right_after_save_keeps_its_memory_until_it_is_cop
     del others
 
 
-def test_what_two_fenced_optimizers_own_is_saved_as_it_was_though_both_step(client, gate, job):
-    first, first_optimizer = fenced_parameter(client)
-    second, second_optimizer = fenced_parameter(client)
-    for step in range(1, 4):
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_each_of_two_fenced_optimizers_waits_for_the_snapshot_whichever_is_first(client, gate, job, order):
+    fenced = [fenced_parameter(client) for _ in order]
+    for number in range(1, 4):
         gate.open.clear()
         gate.reached.clear()
-        expected = {"first": first.detach().clone(), "second": second.detach().clone()}
-        handle = client.save(job, step, {"first": first, "second": second})
+        state = {f"p{index}": parameter for index, (parameter, _) in enumerate(fenced)}
+        expected = {name: parameter.detach().clone() for name, parameter in state.items()}
+        handle = client.save(job, number, state)
         assert gate.reached.wait(HANG_SECONDS)
-        first.grad, second.grad = torch.ones_like(first), torch.ones_like(second)
-        opener = open_when_waited_for(gate)
-        first_optimizer.step()
-        second_optimizer.step()
-        opener.join()
+        steps = [Step(*fenced[index]) for index in order]
+        assert all(step.waits_at_fence() for step in steps)
+        assert all(torch.equal(state[name].detach(), expected[name]) for name in expected)
+        gate.open.set()
+        for step in steps:
+            step.join()
         handle.wait_durable()
-        assert differences(client, job, step, expected) == []
-        assert not torch.equal(first.detach(), expected["first"])
-        assert not torch.equal(second.detach(), expected["second"])
+        assert differences(client, job, number, expected) == []
+        assert not any(torch.equal(state[name].detach(), expected[name]) for name in expected)
 
 
 def test_a_fenced_tensor_changed_outside_step_fails_that_save_and_is_eager_from_then_on(client, gate, job):
@@ -262,3 +236,35 @@ def test_a_dropped_handle_and_state_are_still_saved(daemon, client, gate, job):
     with connect(daemon) as next_run:
         next_run.load(job, 1, loaded)
     assert torch.equal(loaded["p"], expected)
+
+
+def test_a_step_at_the_fence_goes_on_with_a_warning_when_the_daemon_has_died(start_daemon, gate, job):
+    daemon = start_daemon()
+    with connect(daemon, snapshot_gate=gate) as client:
+        parameter, optimizer = fenced_parameter(client)
+        before = parameter.detach().clone()
+        handle = client.save(job, 1, {"p": parameter})
+        assert gate.reached.wait(HANG_SECONDS)
+        daemon.kill()
+        with pytest.warns(UserWarning, match="step 1 .*failed"):
+            step = Step(parameter, optimizer)
+            assert step.waits_at_fence()  # the copy reads the parameter all the same
+            gate.open.set()
+            step.join()
+        assert torch.equal(parameter.detach(), before - 1)
+        with pytest.raises(ckptd.Error, match="step 1"):
+            handle.wait_durable()
+
+        # While there is no daemon, training goes on without waiting and without further ado.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optimizer.step()
+        with pytest.raises(ckptd.Unavailable, match="ckptd standalone"):
+            client.save(job, 2, {"p": parameter})
+        optimizer.step()
+        assert torch.equal(parameter.detach(), before - 1 - 1 - 1)
+
+        daemon.start()
+        client.save(job, 3, {"p": parameter}).wait_durable()
+        assert differences(client, job, 3, {"p": parameter.detach()}) == []
+        assert daemon.steps(job) == [3]
