@@ -388,6 +388,15 @@ Pending<v1::BeginSaveResponse> TestTrainer::BeginSave(uint64_t step, uint64_t sa
   return pending;
 }
 
+MappedSlab::MappedSlab(UniqueFd given, uint64_t bytes)
+    : descriptor(std::move(given)), size_bytes(bytes) {
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+  REQUIRE(address != MAP_FAILED);
+  data = static_cast<char*>(address);
+}
+
+MappedSlab::~MappedSlab() { munmap(data, size_bytes); }
+
 absl::Status TestTrainer::GetSlab(uint64_t slab_id) {
   v1::HandleRequest request;
   request.mutable_get_slab()->set_slab_id(slab_id);
@@ -399,16 +408,13 @@ absl::Status TestTrainer::GetSlab(uint64_t slab_id) {
     return absl::Status(static_cast<absl::StatusCode>(reply.error().code()),
                         reply.error().message());
   }
-  void* address = mmap(nullptr, reply.slab().size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
-                       descriptor->get(), 0);
-  REQUIRE(address != MAP_FAILED);
-  mapped_[slab_id] = static_cast<char*>(address);
+  slabs_[slab_id] = std::make_unique<MappedSlab>(*std::move(descriptor), reply.slab().size_bytes());
   return absl::OkStatus();
 }
 
 char* TestTrainer::Map(uint64_t slab_id) {
-  if (!mapped_.contains(slab_id)) REQUIRE(GetSlab(slab_id).ok());
-  return mapped_.at(slab_id);
+  if (!slabs_.contains(slab_id)) REQUIRE(GetSlab(slab_id).ok());
+  return slabs_.at(slab_id)->data;
 }
 
 void TestTrainer::Write(const v1::Lease& lease, uint64_t offset, const std::string& bytes) {

@@ -153,6 +153,17 @@ struct TestTensor {
   std::string bytes;  // U8, one-dimensional
 };
 
+// Unmapped at its end.
+struct MappedSlab {
+  UniqueFd descriptor;
+  char* data = nullptr;
+  uint64_t size_bytes = 0;
+
+  MappedSlab(UniqueFd given, uint64_t bytes);
+  MappedSlab(const MappedSlab&) = delete;
+  ~MappedSlab();
+};
+
 // One rank.
 class TestTrainer {
  public:
@@ -193,6 +204,8 @@ class TestTrainer {
   const SessionPtr& session() const { return session_; }
   void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
   char* Map(uint64_t slab_id);
+  // Of one that was mapped.
+  const MappedSlab& Slab(uint64_t slab_id) const { return *slabs_.at(slab_id); }
   void Disconnect() { socket_.reset(); }
 
   // What its joins say: else each rank joins by itself.
@@ -212,7 +225,7 @@ class TestTrainer {
   std::vector<TestTensor> tensors_;
   std::vector<TestTensor> values_;
   std::string layout_;
-  std::map<uint64_t, char*> mapped_;
+  std::map<uint64_t, std::unique_ptr<MappedSlab>> slabs_;
 };
 
 }  // namespace ckptd
