@@ -1,5 +1,6 @@
 """A whole cluster on one machine: a coordinator, nodes with their own sockets, a shared store."""
 
+import dataclasses
 import pathlib
 import signal
 
@@ -87,6 +88,22 @@ class Cluster:
         self.kill_trainers()
         for daemon in [*self.nodes, self.coordinator]:
             daemon.kill()
+
+
+@dataclasses.dataclass
+class Daemons:
+    """A node and its coordinator: the same process twice where it is a standalone one."""
+
+    node: DaemonProcess
+    coordinator: DaemonProcess
+
+    def metrics(self):
+        """Of both; their names differ."""
+        return {**self.coordinator.metrics(), **self.node.metrics()}
+
+    def await_metric(self, name, value):
+        """For what is reported behind the answer that a trainer waits for."""
+        until(lambda: self.metrics()[name] == value, f"{name} of {value}")
 
 
 class Stopped:

@@ -1,6 +1,6 @@
 import pytest
 
-from cluster_processes import Cluster
+from cluster_processes import Cluster, Daemons
 from trainer_process import new_name
 
 
@@ -38,3 +38,13 @@ def start_cluster(tmp_path_factory):
     yield start
     for cluster in clusters:
         cluster.stop()
+
+
+@pytest.fixture(params=["standalone", "node and coordinator"])
+def daemons(request, start_daemon, start_cluster):
+    """New ones, whose metrics are those of one test. What is loaded comes from storage."""
+    if request.param == "standalone":
+        daemon = start_daemon("--memory-restore=off")
+        return Daemons(daemon, daemon)
+    cluster = start_cluster(nodes=1, node_options=["--memory-restore=off"])
+    return Daemons(cluster.nodes[0], cluster.coordinator)

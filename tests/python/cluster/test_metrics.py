@@ -1,15 +1,12 @@
 """What both daemons tell Prometheus about saves and loads, in one process and in two."""
 
-import dataclasses
 import time
 
 import pytest
 import torch
 
 import ckptd
-from daemon_process import DaemonProcess
 from rank_threads import connect, connect_ranks, in_every_rank
-from waiting import until
 
 TENSOR_BYTES = 4 << 20  # planned, not compared by hash
 
@@ -19,32 +16,6 @@ WORLD_PHASES = ("ckptd_world_save_stall_seconds", "ckptd_world_snapshot_seconds"
                 "ckptd_world_persist_seconds", "ckptd_commit_seconds")
 FAILURES = ("ckptd_save_failures_total", "ckptd_world_save_failures_total",
             "ckptd_restore_failures_total", "ckptd_world_load_failures_total")
-
-
-@dataclasses.dataclass
-class Daemons:
-    """The same process twice where it is a standalone one."""
-
-    node: DaemonProcess
-    coordinator: DaemonProcess
-
-    def metrics(self):
-        """Of both; their names differ."""
-        return {**self.coordinator.metrics(), **self.node.metrics()}
-
-    def await_metric(self, name, value):
-        """For what is reported behind the answer that a trainer waits for."""
-        until(lambda: self.metrics()[name] == value, f"{name} of {value}")
-
-
-@pytest.fixture(params=["standalone", "node and coordinator"])
-def daemons(request, start_daemon, start_cluster):
-    """New ones, whose metrics are those of one test."""
-    if request.param == "standalone":
-        daemon = start_daemon("--memory-restore=off")
-        return Daemons(daemon, daemon)
-    cluster = start_cluster(nodes=1, node_options=["--memory-restore=off"])
-    return Daemons(cluster.nodes[0], cluster.coordinator)
 
 
 def make_state(seed):
