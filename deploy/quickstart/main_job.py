@@ -15,6 +15,7 @@ the losses after each resume with those of a run that was never interrupted.
 
 import argparse
 import dataclasses
+import json
 import pathlib
 import shutil
 import sys
@@ -107,8 +108,8 @@ class MainJob:
                             f"--stop-after-save-of={step}") as trainers:
             trainers.wait_for("held", step=step)
             trainers.wait_for("snapshot", count=3, step=step)
-            trainers.kill()
-            self.report.add_saves(trainers)
+            self._require_in_flight(step, "snapshot")
+            self._kill(trainers)
         require(step not in self._daemon.steps(JOB),
                 f"step {step} exists, though rank 1's snapshot of it was never finished")
         report.say(f"  step {step} does not exist")
@@ -123,16 +124,43 @@ class MainJob:
             self._daemon.ask("pause")
             trainers.tell_all()
             trainers.wait_for("snapshot", count=3, step=step)
-            trainers.kill()
-            self.report.add_saves(trainers)
+            self._kill(trainers)
             self._check_losses(trainers, self._schedule.first_resume)
-        require(step not in self._daemon.steps(JOB),
-                f"step {step} exists, though nothing of it can have been persisted")
+        self._require_in_flight(step, "persist")
+        self._require_nothing_persisted(step)
         started = time.monotonic()
         self._daemon.ask("resume")
         self._daemon.wait_until(f"step {step} appears", lambda: step in self._daemon.steps(JOB), 60)
         self.report.add_orphan(step, time.monotonic() - started)
         report.say(f"  step {step} exists now, with no trainer alive")
+
+    def _kill(self, trainers):
+        trainers.kill()
+        self._daemon.wait_until("no process of the job is connected",
+                                lambda: self._of_job("sessions") == [], 60)
+        self.report.add_saves(trainers)
+
+    def _of_job(self, kind):
+        """The job's "saves" or "sessions", as `ckptctl status` has them."""
+        status = json.loads(self._daemon.ask("status", "--json"))
+        return [entry for entry in status[kind] if entry["job"] == JOB]
+
+    def _save_in_flight(self, step):
+        saves = [save for save in self._of_job("saves") if save["step"] == step]
+        require(len(saves) == 1, f"the daemon has {len(saves)} saves of step {step} in flight")
+        return saves[0]
+
+    def _require_in_flight(self, step, phase):
+        found = self._save_in_flight(step)["phase"]
+        require(found == phase, f"the save of step {step} is in phase {found}, not {phase}")
+
+    def _require_nothing_persisted(self, step):
+        require(step not in self._daemon.steps(JOB),
+                f"step {step} exists, though nothing of it can have been persisted")
+        written = self._save_in_flight(step)["persisted_bytes"]
+        files = [path.name for path in (self._daemon.folder / "store" / JOB).glob(f"step-{step}/*")]
+        require(written == 0 and files == [],
+                f"{written} bytes of step {step} were written, and there are the files {files}")
 
     def _without_adams_state(self):
         step = self._schedule.second_kill

@@ -2,6 +2,9 @@
 
 import datetime
 import json
+import os
+import pty
+import re
 import subprocess
 
 import pytest
@@ -131,6 +134,43 @@ def test_verify_reads_every_byte_of_every_checkpoint(saved):
         assert report["files"] == len(shown["files"])
         assert report["bytes"] >= sum(t["size_bytes"] for t in shown["tensors"]) > 0
         assert "ok; " in text(saved, "verify", job, step)
+
+
+def with_terminal(daemon, *arguments):
+    """(stdout, what a terminal on stderr was shown)"""
+    terminal, stderr = pty.openpty()
+    command = [CKPTCTL, *map(str, arguments), f"--socket-dir={daemon.socket_dir}"]
+    with open(terminal, "rb", buffering=0) as screen, \
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+        os.close(stderr)
+        shown = b""
+        try:
+            while part := screen.read(4096):
+                shown += part
+        except OSError:  # how a terminal says that nobody writes to it any more
+            pass
+        return process.stdout.read(), shown.decode()
+
+
+def test_verify_shows_a_progress_bar_on_a_terminal_that_is_gone_at_the_end(saved):
+    stdout, shown = with_terminal(saved, "verify", JOB, 100)
+    bars = re.findall(r"\r\[(#*)(\.*)\] +(\d+)%  \S+ \S+ of (\S+ \S+)", shown)
+    assert bars and all(len(full) + len(rest) == 30 for full, rest, _, _ in bars)
+    shares = [int(share) for _, _, share, _ in bars]
+    assert shares == sorted(shares) and shares[-1] == 100
+    assert shown.endswith("\r\x1b[K")
+    assert "ok; " in stdout and "#" not in stdout
+
+
+def test_no_progress_bar_is_written_where_there_is_no_terminal(saved):
+    result = saved.ckptctl("verify", JOB, 100)
+    assert result.returncode == 0 and "ok; " in result.stdout and result.stderr == ""
+
+
+def test_json_on_stdout_is_clean_though_a_terminal_shows_progress(saved):
+    stdout, shown = with_terminal(saved, "verify", JOB, 100, "--json")
+    assert "100%" in shown
+    assert stdout.count("\n") == 1 and json.loads(stdout)["problems"] == []
 
 
 def test_verify_finds_a_flipped_byte_and_a_missing_manifest(saved):
