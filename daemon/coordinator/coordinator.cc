@@ -160,7 +160,7 @@ void Coordinator::Impl::CancelAlarm(AlarmId& alarm) {
 
 void Coordinator::Impl::PublishJobState(const Job& job) {
   const v1::CheckpointRecord* latest = LatestCheckpoint(job);
-  probe_.JobState(job.name,
+  probe_.JobState(job.name, latest == nullptr ? 0 : latest->summary().step(),
                   latest == nullptr
                       ? absl::UnixEpoch()
                       : absl::FromUnixMicros(latest->summary().committed_unix_microseconds()),

@@ -49,10 +49,10 @@ class CoordinatorProbe {
   // Files of failed attempts that were removed from storage.
   virtual void FilesCollected(uint64_t /*files*/, uint64_t /*bytes*/) {}
 
-  // At start and after every commit and removal: when each job's newest
-  // checkpoint was committed, and how many it has.
-  virtual void JobState(const std::string& /*job*/, absl::Time /*last_success*/,
-                        uint64_t /*checkpoints*/) {}
+  // At start and after every commit and removal: which checkpoint each job committed
+  // last and when, and how many it has.
+  virtual void JobState(const std::string& /*job*/, uint64_t /*last_step*/,
+                        absl::Time /*last_success*/, uint64_t /*checkpoints*/) {}
 
   // Something a person should know, that no call's answer carries: a damaged
   // manifest, a file that could not be removed.

@@ -133,10 +133,15 @@ void Loads::Drain() {
 void Loads::Report(Load& load, Later& later) {
   if (std::exchange(load.reported, true)) return;
   alarms_.Cancel(load.alarm);
-  const double seconds = absl::ToDoubleSeconds(environment_.clock.Now() - load.started);
+  const absl::Time now = environment_.clock.Now();
+  const double seconds = absl::ToDoubleSeconds(now - load.started);
   const uint64_t bytes_read = load.reader == nullptr ? 0 : load.reader->bytes_read();
-  if (load.error.ok())
+  if (load.error.ok()) {
+    if (load.plan != nullptr) {
+      environment_.probe.RestoreTransferred(absl::ToDoubleSeconds(now - load.planned));
+    }
     environment_.probe.RestoreFinished(seconds, bytes_read, load.bytes_from_arena);
+  }
   v1::FinishLoadRequest report;
   report.set_job(load.world.job);
   report.set_epoch(load.world.epoch);

@@ -64,6 +64,8 @@ void Loads::Planned(const LoadPtr& load, absl::StatusOr<v1::PlanLoadResponse> re
   if (!load->error.ok() || load->reported) return;
   if (!status.ok()) return Fail(load, status, later);
   load->plan = plan;
+  load->planned = environment_.clock.Now();
+  environment_.probe.RestorePlanned(absl::ToDoubleSeconds(load->planned - load->started));
   load->reads = std::move(reads);
   load->reader = std::make_shared<LoadReader>(
       environment_.file_system, environment_.probe,

@@ -83,6 +83,7 @@ class Loads {
     v1::CheckpointSelector selector;
     v1::LoadOptions options;
     absl::Time started;
+    absl::Time planned;  // once there is a plan
     absl::Time deadline = absl::InfiniteFuture();
     AlarmId alarm = 0;
     absl::Status error;

@@ -38,7 +38,11 @@ class NodeProbe {
   virtual void SaveFailed(absl::StatusCode /*code*/, v1::SavePhase /*during*/) {}
 
   // ---- loads ----
-  // Bytes as read from storage, and those that were still in the arena.
+  // From the first BeginLoad until the node knew what to read.
+  virtual void RestorePlanned(double /*seconds*/) {}
+  // From there until every rank of the node had what it wanted.
+  virtual void RestoreTransferred(double /*seconds*/) {}
+  // Both. Bytes as read from storage, and those that were still in the arena.
   virtual void RestoreFinished(double /*seconds*/, uint64_t /*bytes_read*/,
                                uint64_t /*bytes_from_arena*/) {}
   virtual void RestoreFailed(absl::StatusCode /*code*/) {}

@@ -45,8 +45,7 @@ CoordinatorMetrics::CoordinatorMetrics(prometheus::Registry& registry, Log& log)
       save_failures_(registry, "ckptd_world_save_failures_total",
                      "Failed saves of whole worlds; ABORTED: abandoned by a newer world."),
       load_failures_(registry, "ckptd_world_load_failures_total", "Nodes' failed parts of loads."),
-      last_success_(registry, "ckptd_last_success_timestamp_seconds",
-                    "When the job's newest checkpoint was committed, Unix time.", kMostJobs) {}
+      last_success_(registry, kMostJobs) {}
 
 void CoordinatorMetrics::WorldFormed(const std::string& job, uint32_t ranks, double seconds) {
   world_join_seconds_.Observe(seconds);
@@ -110,12 +109,12 @@ void CoordinatorMetrics::FilesCollected(uint64_t files, uint64_t bytes) {
   log_.Info("files of failed saves removed", {{"files", files}, {"size", HumanByteSize(bytes)}});
 }
 
-void CoordinatorMetrics::JobState(const std::string& job, absl::Time last_success,
-                                  uint64_t checkpoints) {
+void CoordinatorMetrics::JobState(const std::string& job, uint64_t last_step,
+                                  absl::Time last_success, uint64_t checkpoints) {
   if (checkpoints == 0) {
     last_success_.Remove(job);
   } else {
-    last_success_.Set(job, last_success);
+    last_success_.Set(job, last_step, last_success);
   }
 }
 

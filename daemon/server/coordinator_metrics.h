@@ -23,7 +23,8 @@ class CoordinatorMetrics : public CoordinatorProbe {
                     const absl::Status& result) override;
   void CheckpointRemoved(const std::string& job, uint64_t step) override;
   void FilesCollected(uint64_t files, uint64_t bytes) override;
-  void JobState(const std::string& job, absl::Time last_success, uint64_t checkpoints) override;
+  void JobState(const std::string& job, uint64_t last_step, absl::Time last_success,
+                uint64_t checkpoints) override;
   void Warning(const std::string& message) override;
 
  private:
@@ -45,7 +46,7 @@ class CoordinatorMetrics : public CoordinatorProbe {
   prometheus::Counter& warnings_;
   FailureCounter save_failures_;
   FailureCounter load_failures_;
-  JobTimestampGauge last_success_;
+  LastSuccessGauges last_success_;
 };
 
 }  // namespace ckptd

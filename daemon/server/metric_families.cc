@@ -39,35 +39,45 @@ void FailureCounter::Count(const absl::Status& failure) {
   by_code_[code < kCodes ? code : static_cast<size_t>(absl::StatusCode::kUnknown)]->Increment();
 }
 
-JobTimestampGauge::JobTimestampGauge(prometheus::Registry& registry, const std::string& name,
-                                     const std::string& help, size_t limit)
-    : limit_(limit), family_(prometheus::BuildGauge().Name(name).Help(help).Register(registry)) {}
+LastSuccessGauges::LastSuccessGauges(prometheus::Registry& registry, size_t limit)
+    : limit_(limit),
+      timestamps_(prometheus::BuildGauge()
+                      .Name("ckptd_last_success_timestamp_seconds")
+                      .Help("When the job's newest checkpoint was committed, Unix time.")
+                      .Register(registry)),
+      steps_(prometheus::BuildGauge()
+                 .Name("ckptd_last_success_step")
+                 .Help("The step of the job's newest checkpoint.")
+                 .Register(registry)) {}
 
-void JobTimestampGauge::Set(const std::string& job, absl::Time value) {
+void LastSuccessGauges::Set(const std::string& job, uint64_t step, absl::Time when) {
   absl::MutexLock lock(&mutex_);
   auto found = jobs_.find(job);
   if (found == jobs_.end()) {
-    found = jobs_.emplace(job, Entry{value, &family_.Add({{"job", job}})}).first;
+    const prometheus::Labels labels = {{"job", job}};
+    found = jobs_.emplace(job, Entry{when, &timestamps_.Add(labels), &steps_.Add(labels)}).first;
   }
-  found->second.value = value;
-  found->second.gauge->Set(absl::ToDoubleSeconds(value - absl::UnixEpoch()));
+  found->second.when = when;
+  found->second.timestamp->Set(absl::ToDoubleSeconds(when - absl::UnixEpoch()));
+  found->second.step->Set(static_cast<double>(step));
   if (jobs_.size() > limit_) RemoveOldest();
 }
 
-void JobTimestampGauge::Remove(const std::string& job) {
+void LastSuccessGauges::Remove(const std::string& job) {
   absl::MutexLock lock(&mutex_);
-  auto found = jobs_.find(job);
-  if (found == jobs_.end()) return;
-  family_.Remove(found->second.gauge);
-  jobs_.erase(found);
+  if (auto found = jobs_.find(job); found != jobs_.end()) Remove(found);
 }
 
-void JobTimestampGauge::RemoveOldest() {
-  auto oldest = std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
-    return a.second.value < b.second.value;
-  });
-  family_.Remove(oldest->second.gauge);
-  jobs_.erase(oldest);
+void LastSuccessGauges::Remove(Jobs::iterator job) {
+  timestamps_.Remove(job->second.timestamp);
+  steps_.Remove(job->second.step);
+  jobs_.erase(job);
+}
+
+void LastSuccessGauges::RemoveOldest() {
+  Remove(std::min_element(jobs_.begin(), jobs_.end(), [](const auto& a, const auto& b) {
+    return a.second.when < b.second.when;
+  }));
 }
 
 }  // namespace ckptd

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -42,26 +43,29 @@ class FailureCounter {
   std::array<prometheus::Counter*, kCodes> by_code_ = {};
 };
 
-// A gauge per job, for the `limit` jobs with the newest value: users name jobs, and
-// a scraper must not drown in them. Thread-safe.
-class JobTimestampGauge {
+// Each job's last success: when, and which step. For the `limit` jobs that succeeded last:
+// users name jobs, and a scraper must not drown in them. Thread-safe.
+class LastSuccessGauges {
  public:
-  JobTimestampGauge(prometheus::Registry& registry, const std::string& name,
-                    const std::string& help, size_t limit);
-  void Set(const std::string& job, absl::Time value) ABSL_LOCKS_EXCLUDED(mutex_);
+  LastSuccessGauges(prometheus::Registry& registry, size_t limit);
+  void Set(const std::string& job, uint64_t step, absl::Time when) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(const std::string& job) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Entry {
-    absl::Time value;
-    prometheus::Gauge* gauge;
+    absl::Time when;
+    prometheus::Gauge* timestamp;
+    prometheus::Gauge* step;
   };
+  using Jobs = std::map<std::string, Entry>;
+  void Remove(Jobs::iterator job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t limit_;
-  prometheus::Family<prometheus::Gauge>& family_;
+  prometheus::Family<prometheus::Gauge>& timestamps_;
+  prometheus::Family<prometheus::Gauge>& steps_;
   absl::Mutex mutex_;
-  std::map<std::string, Entry> jobs_ ABSL_GUARDED_BY(mutex_);
+  Jobs jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptd

@@ -7,6 +7,9 @@ constexpr char kPlanName[] = "ckptd_node_plan_seconds";
 constexpr char kPlanHelp[] =
     "From the first rank's call until a save's plan was known; from the cache: no round trip.";
 
+// Whoever reports another one adds it here: only these are exported as 0.
+constexpr const char* kFallbacks[] = {"direct_io", "io_uring", "pidfd", "registered_memory"};
+
 }  // namespace
 
 NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
@@ -29,6 +32,12 @@ NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
                               "From this node's last durable file to the coordinator's answer.")),
       durable_seconds_(AddSecondsHistogram(registry, "ckptd_durable_seconds",
                                            "From a save's begin until its checkpoint exists.")),
+      restore_plan_seconds_(
+          AddSecondsHistogram(registry, "ckptd_node_restore_plan_seconds",
+                              "From the first rank's call until a load's plan was known.")),
+      restore_transfer_seconds_(AddSecondsHistogram(
+          registry, "ckptd_restore_transfer_seconds",
+          "From a load's plan until all ranks of the node had their bytes, read and verified.")),
       restore_seconds_(
           AddSecondsHistogram(registry, "ckptd_restore_seconds", "Loads, this node's part.")),
       snapshot_bytes_(
@@ -57,15 +66,18 @@ NodeMetrics::NodeMetrics(prometheus::Registry& registry, Log& log)
       arena_waiting_(
           AddGauge(registry, "ckptd_arena_waiting_requests", "Requests that wait for arena.")),
       persist_paused_(AddGauge(registry, "ckptd_persist_paused", "1 while persist is paused.")),
-      fallbacks_(prometheus::BuildGauge()
-                     .Name("ckptd_fallback_in_use")
-                     .Help("1 for each degraded way that is in use.")
-                     .Register(registry)),
+      fallback_family_(prometheus::BuildGauge()
+                           .Name("ckptd_fallback_in_use")
+                           .Help("1 for each degraded way that is in use.")
+                           .Register(registry)),
       save_failures_(registry, "ckptd_save_failures_total", "Failed saves, this node's part."),
       restore_failures_(registry, "ckptd_restore_failures_total",
                         "Failed loads, this node's part."),
       coordinator_retries_(registry, "ckptd_coordinator_retries_total",
-                           "Calls to the coordinator that were sent again.") {}
+                           "Calls to the coordinator that were sent again.") {
+  absl::MutexLock lock(&mutex_);
+  for (const char* what : kFallbacks) fallbacks_[what] = &fallback_family_.Add({{"what", what}});
+}
 
 void NodeMetrics::SessionOpened() { sessions_.Increment(); }
 void NodeMetrics::SessionClosed() { sessions_.Decrement(); }
@@ -101,6 +113,10 @@ void NodeMetrics::SaveFailed(absl::StatusCode code, v1::SavePhase during) {
   log_.Warning("this node's part of a save failed",
                {{"code", CodeName(code)}, {"phase", v1::SavePhase_Name(during)}});
 }
+
+void NodeMetrics::RestorePlanned(double seconds) { restore_plan_seconds_.Observe(seconds); }
+
+void NodeMetrics::RestoreTransferred(double seconds) { restore_transfer_seconds_.Observe(seconds); }
 
 void NodeMetrics::RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) {
   restore_seconds_.Observe(seconds);
@@ -138,9 +154,11 @@ void NodeMetrics::FallbackInUse(absl::string_view what) {
   const std::string name(what);
   {
     absl::MutexLock lock(&mutex_);
-    if (!known_fallbacks_.insert(name).second) return;
+    prometheus::Gauge*& gauge = fallbacks_[name];
+    if (gauge == nullptr) gauge = &fallback_family_.Add({{"what", name}});
+    if (gauge->Value() != 0) return;
+    gauge->Set(1);
   }
-  fallbacks_.Add({{"what", name}}).Set(1);
   log_.Warning("a degraded way is in use", {{"what", name}});
 }
 

@@ -3,7 +3,7 @@
 #ifndef CKPTD_DAEMON_SERVER_NODE_METRICS_H_
 #define CKPTD_DAEMON_SERVER_NODE_METRICS_H_
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -31,6 +31,8 @@ class NodeMetrics : public NodeProbe {
   void SaveDurable(double seconds, uint64_t bytes, absl::Time when) override;
   void SaveFailed(absl::StatusCode code, v1::SavePhase during) override;
 
+  void RestorePlanned(double seconds) override;
+  void RestoreTransferred(double seconds) override;
   void RestoreFinished(double seconds, uint64_t bytes_read, uint64_t bytes_from_arena) override;
   void RestoreFailed(absl::StatusCode code) override;
   void ChecksumMismatch() override;
@@ -55,6 +57,8 @@ class NodeMetrics : public NodeProbe {
   prometheus::Histogram& persist_seconds_;
   prometheus::Histogram& commit_seconds_;
   prometheus::Histogram& durable_seconds_;
+  prometheus::Histogram& restore_plan_seconds_;
+  prometheus::Histogram& restore_transfer_seconds_;
   prometheus::Histogram& restore_seconds_;
   prometheus::Counter& snapshot_bytes_;
   prometheus::Counter& persist_bytes_;
@@ -70,13 +74,13 @@ class NodeMetrics : public NodeProbe {
   prometheus::Gauge& arena_kept_bytes_;
   prometheus::Gauge& arena_waiting_;
   prometheus::Gauge& persist_paused_;
-  prometheus::Family<prometheus::Gauge>& fallbacks_;
+  prometheus::Family<prometheus::Gauge>& fallback_family_;
   FailureCounter save_failures_;
   FailureCounter restore_failures_;
   FailureCounter coordinator_retries_;
 
   absl::Mutex mutex_;
-  std::set<std::string> known_fallbacks_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, prometheus::Gauge*, std::less<>> fallbacks_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptd

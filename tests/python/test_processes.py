@@ -58,6 +58,8 @@ def test_every_call_in_a_forked_child_is_refused_and_the_parent_goes_on(daemon, 
             return 42 if refused == 6 else refused
 
         assert in_child(child) == 42
+        client.save(job, 2, {"v": 2}).wait_durable()
+        assert [c.step for c in client.checkpoints(job)] == [1, 2]
 
 
 def test_a_forked_child_has_none_of_the_arena_mapped(daemon, job):
@@ -66,8 +68,6 @@ def test_a_forked_child_has_none_of_the_arena_mapped(daemon, job):
         slab, maps = "memfd:ckptd-slab", pathlib.Path("/proc/self/maps")
         assert slab in maps.read_text()
         assert in_child(lambda: 42 if slab not in maps.read_text() else 1) == 42
-        client.save(job, 2, {"v": 2}).wait_durable()
-        assert [c.step for c in client.checkpoints(job)] == [1, 2]
 
 
 @pytest.mark.parametrize("connect_first", [True, False], ids=["after connecting", "before connecting"])

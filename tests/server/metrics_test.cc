@@ -66,32 +66,36 @@ TEST_CASE("a save's phases reach the metrics endpoint in base units") {
 
 TEST_CASE("the last success of a job is a timestamp, and is gone with its last checkpoint") {
   Scrape scrape;
-  scrape.coordinator.JobState("gpt", absl::FromUnixSeconds(1'000'000), 3);
+  scrape.coordinator.JobState("gpt", 40, absl::FromUnixSeconds(1'000'000), 3);
   CHECK_THAT(scrape.Text(), Contains("ckptd_last_success_timestamp_seconds{job=\"gpt\"} 1000000"));
-  scrape.coordinator.JobState("gpt", absl::FromUnixSeconds(1'000'000), 0);
+  CHECK_THAT(scrape.Text(), Contains("ckptd_last_success_step{job=\"gpt\"} 40\n"));
+  scrape.coordinator.JobState("gpt", 40, absl::FromUnixSeconds(1'000'000), 0);
   CHECK_THAT(scrape.Text(), !Contains("job=\"gpt\""));
 }
 
 TEST_CASE("the number of jobs with a series of their own is bounded, the newest stay") {
   prometheus::Registry registry;
-  JobTimestampGauge gauge(registry, "last", "help", 2);
-  gauge.Set("old", absl::FromUnixSeconds(1));
-  gauge.Set("new", absl::FromUnixSeconds(3));
-  gauge.Set("middle", absl::FromUnixSeconds(2));
-  std::vector<std::string> jobs;
+  LastSuccessGauges gauges(registry, 2);
+  gauges.Set("old", 10, absl::FromUnixSeconds(1));
+  gauges.Set("new", 30, absl::FromUnixSeconds(3));
+  gauges.Set("middle", 20, absl::FromUnixSeconds(2));
   const std::vector<prometheus::MetricFamily> families = registry.Collect();
-  for (const auto& metric : families.at(0).metric) {
-    jobs.push_back(metric.label.at(0).value);
+  REQUIRE(families.size() == 2);
+  for (const prometheus::MetricFamily& family : families) {
+    std::vector<std::string> jobs;
+    for (const auto& metric : family.metric) jobs.push_back(metric.label.at(0).value);
+    std::sort(jobs.begin(), jobs.end());
+    CHECK(jobs == std::vector<std::string>{"middle", "new"});
   }
-  std::sort(jobs.begin(), jobs.end());
-  CHECK(jobs == std::vector<std::string>{"middle", "new"});
 }
 
 TEST_CASE("a degraded way is told once") {
   Scrape scrape;
+  CHECK_THAT(scrape.Text(), Contains("ckptd_fallback_in_use{what=\"direct_io\"} 0\n"));
   scrape.node.FallbackInUse("direct_io");
   scrape.node.FallbackInUse("direct_io");
-  CHECK_THAT(scrape.Text(), Contains("ckptd_fallback_in_use{what=\"direct_io\"} 1\n"));
+  CHECK_THAT(scrape.Text(), Contains("ckptd_fallback_in_use{what=\"direct_io\"} 1\n") &&
+                                Contains("ckptd_fallback_in_use{what=\"io_uring\"} 0\n"));
 }
 
 TEST_CASE("a metrics port that is taken is an error that says what to do") {

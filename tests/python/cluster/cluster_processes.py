@@ -1,8 +1,8 @@
 """A whole cluster on one machine: a coordinator, nodes with their own sockets, a shared store."""
 
-import dataclasses
 import pathlib
 import signal
+import typing
 
 from daemon_process import DaemonProcess
 from trainer_process import Trainer, Trainers, new_name
@@ -90,20 +90,11 @@ class Cluster:
             daemon.kill()
 
 
-@dataclasses.dataclass
-class Daemons:
+class Daemons(typing.NamedTuple):
     """A node and its coordinator: the same process twice where it is a standalone one."""
 
     node: DaemonProcess
     coordinator: DaemonProcess
-
-    def metrics(self):
-        """Of both; their names differ."""
-        return {**self.coordinator.metrics(), **self.node.metrics()}
-
-    def await_metric(self, name, value):
-        """For what is reported behind the answer that a trainer waits for."""
-        until(lambda: self.metrics()[name] == value, f"{name} of {value}")
 
 
 class Stopped:

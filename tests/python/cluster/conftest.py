@@ -40,11 +40,14 @@ def start_cluster(tmp_path_factory):
         cluster.stop()
 
 
-@pytest.fixture(params=["standalone", "node and coordinator"])
-def daemons(request, start_daemon, start_cluster):
-    """New ones, whose metrics are those of one test. What is loaded comes from storage."""
-    if request.param == "standalone":
-        daemon = start_daemon("--memory-restore=off")
-        return Daemons(daemon, daemon)
-    cluster = start_cluster(nodes=1, node_options=["--memory-restore=off"])
-    return Daemons(cluster.nodes[0], cluster.coordinator)
+@pytest.fixture(params=["node and coordinator", "standalone"])
+def start_daemons(request, start_cluster, start_daemon):
+    """start_daemons(*node_options): new ones, each way that they can run."""
+    def start(*node_options):
+        if request.param == "standalone":
+            daemon = start_daemon(*node_options)
+            return Daemons(daemon, daemon)
+        cluster = start_cluster(nodes=1, node_options=node_options)
+        return Daemons(cluster.nodes[0], cluster.coordinator)
+
+    return start

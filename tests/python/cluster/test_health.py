@@ -20,8 +20,8 @@ def node_target(daemon):
     return f"unix:{daemon.ready['grpc_socket']}"
 
 
-def test_a_node_serves_until_it_drains_and_says_so_while_a_snapshot_is_still_to_be_finished(daemons, job):
-    node, coordinator = daemons.node, daemons.coordinator
+def test_a_node_serves_until_it_drains_and_says_so_while_a_snapshot_is_still_to_be_finished(start_daemons, job):
+    node, coordinator = start_daemons()
     assert health(node_target(node)) == "SERVING"
     if coordinator is not node:
         assert health(coordinator.ready["coordinator_address"]) == "SERVING"
