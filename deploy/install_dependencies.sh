@@ -100,6 +100,16 @@ make_environment() {
     read -ra python <<<"$(python_to_build_on)"
     step "Python environment ${VENV#"$SOURCE_DIR/"} on ${python[0]}" \
       "${python[0]}" -m venv --clear "${python[@]:1}" "$VENV"
+    ((${#python[@]} == 1)) || see_packages_of "${python[0]}"
+  fi
+}
+
+# The packages of a virtual environment are not the system's: one that has PyTorch is named
+# to ours in a path file.
+see_packages_of() {
+  local packages="import sys, sysconfig; print(sysconfig.get_path('purelib'))"
+  if "$1" -c 'import sys; sys.exit(sys.prefix == sys.base_prefix)'; then
+    "$1" -c "$packages" >"$("$VENV/bin/python" -c "$packages")/installed-pytorch.pth"
   fi
 }
 
