@@ -1,6 +1,4 @@
 // What holds of load plans and of rounds whatever comes in, in whatever order.
-#include <rapidcheck.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -10,6 +8,7 @@
 #include "daemon/coordinator/save_round.h"
 #include "tests/catch.h"
 #include "tests/coordinator/layouts.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
@@ -64,7 +63,7 @@ v1::Layout RandomWish() {
   return layout;
 }
 
-bool Holds(const auto& offsets, const auto& lengths, uint64_t row, uint64_t column) {
+bool Includes(const auto& offsets, const auto& lengths, uint64_t row, uint64_t column) {
   return row >= static_cast<uint64_t>(offsets[0]) &&
          row < static_cast<uint64_t>(offsets[0] + lengths[0]) &&
          column >= static_cast<uint64_t>(offsets[1]) &&
@@ -81,8 +80,8 @@ std::map<std::array<uint64_t, 4>, int> Delivered(const std::vector<v1::PlanLoadR
         const v1::Shard& shard = wishes.at(target.rank()).shards(static_cast<int>(target.shard()));
         for (uint64_t row = 0; row < kRows; ++row) {
           for (uint64_t column = 0; column < kColumns; ++column) {
-            if (Holds(wanted.piece().offsets(), wanted.piece().lengths(), row, column) &&
-                Holds(shard.offsets(), shard.lengths(), row, column)) {
+            if (Includes(wanted.piece().offsets(), wanted.piece().lengths(), row, column) &&
+                Includes(shard.offsets(), shard.lengths(), row, column)) {
               ++delivered[{target.rank(), target.shard(), row, column}];
             }
           }
@@ -99,7 +98,8 @@ std::map<std::array<uint64_t, 4>, int> Wanted(const std::map<uint32_t, v1::Layou
     for (int shard = 0; shard < layout.shards_size(); ++shard) {
       for (uint64_t row = 0; row < kRows; ++row) {
         for (uint64_t column = 0; column < kColumns; ++column) {
-          if (Holds(layout.shards(shard).offsets(), layout.shards(shard).lengths(), row, column)) {
+          if (Includes(layout.shards(shard).offsets(), layout.shards(shard).lengths(), row,
+                       column)) {
             wanted[{rank, static_cast<uint64_t>(shard), row, column}] = 1;
           }
         }
@@ -110,7 +110,7 @@ std::map<std::array<uint64_t, 4>, int> Wanted(const std::map<uint32_t, v1::Layou
 }
 
 TEST_CASE("every element that a rank wants is delivered once, no piece twice to a node") {
-  const bool holds = rc::check([] {
+  const bool holds = Holds("load plans", [] {
     const SavedState saved = SavedGrid();
     std::map<uint32_t, v1::Layout> wishes;
     std::vector<v1::PlanLoadRequest> requests(2);
@@ -207,25 +207,28 @@ TEST_CASE("any order and repetition of reports ends in the same reports for the 
     REQUIRE(Give(in_order, rank, 2, plan_id).ok());
   }
   const std::string expected = ends(in_order);
-  const bool holds = rc::check([&] {
-    SaveRound round("gpt", 40, {1, 1}, WorldOfNodes());
-    auto given = *rc::gen::container<std::vector<std::pair<uint32_t, int>>>(
-        rc::gen::pair(rc::gen::inRange<uint32_t>(0, kNodes), rc::gen::inRange(0, 3)));
-    std::set<uint32_t> committed;
-    for (auto [rank, kind] : given) {
-      RC_ASSERT(Give(round, rank, kind, plan_id).ok());
-      if (kind == 2) committed.insert(rank);
-      RC_ASSERT(round.AllCommitted() == (committed.size() == kNodes));
-    }
-    for (uint32_t rank = 0; rank < kNodes; ++rank) {
-      if (committed.count(rank) == 0) RC_ASSERT(Give(round, rank, 2, plan_id).ok());
-    }
-    RC_ASSERT(round.AllCommitted() && round.AllStaged());
-    RC_ASSERT(round.CheckAgreement(nullptr).ok());
-    RC_ASSERT(round.FingerprintPlanId() == plan_id);
-    RC_ASSERT(round.TakeLayouts() == layouts);
-    RC_ASSERT(ends(round) == expected);
-  });
+  const bool holds = Holds(
+      "rounds in any order",
+      [&] {
+        SaveRound round("gpt", 40, {1, 1}, WorldOfNodes());
+        auto given = *rc::gen::container<std::vector<std::pair<uint32_t, int>>>(
+            rc::gen::pair(rc::gen::inRange<uint32_t>(0, kNodes), rc::gen::inRange(0, 3)));
+        std::set<uint32_t> committed;
+        for (auto [rank, kind] : given) {
+          RC_ASSERT(Give(round, rank, kind, plan_id).ok());
+          if (kind == 2) committed.insert(rank);
+          RC_ASSERT(round.AllCommitted() == (committed.size() == kNodes));
+        }
+        for (uint32_t rank = 0; rank < kNodes; ++rank) {
+          if (committed.count(rank) == 0) RC_ASSERT(Give(round, rank, 2, plan_id).ok());
+        }
+        RC_ASSERT(round.AllCommitted() && round.AllStaged());
+        RC_ASSERT(round.CheckAgreement(nullptr).ok());
+        RC_ASSERT(round.FingerprintPlanId() == plan_id);
+        RC_ASSERT(round.TakeLayouts() == layouts);
+        RC_ASSERT(ends(round) == expected);
+      },
+      /*divisor=*/4);
   CHECK(holds);
 }
 

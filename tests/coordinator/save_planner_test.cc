@@ -1,12 +1,11 @@
 #include "daemon/coordinator/save_planner.h"
 
-#include <rapidcheck.h>
-
 #include <algorithm>
 #include <map>
 
 #include "tests/catch.h"
 #include "tests/coordinator/layouts.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
@@ -105,7 +104,7 @@ std::vector<v1::Layout> RandomLayouts() {
 }
 
 TEST_CASE("every element is written exactly once, by a rank that holds it, in any order") {
-  CHECK(rc::check([] {
+  CHECK(Holds("save plans", [] {
     const std::vector<v1::Layout> layouts = RandomLayouts();
     const auto plan = PlanOf(layouts);
     const auto again = PlanOf(layouts, /*backwards=*/true);

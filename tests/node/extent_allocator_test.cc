@@ -1,10 +1,9 @@
 #include "daemon/node/extent_allocator.h"
 
-#include <rapidcheck.h>
-
 #include <set>
 
 #include "tests/catch.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
@@ -32,7 +31,7 @@ void CheckDisjoint(const std::vector<Held>& held, const ExtentAllocator& allocat
 }
 
 TEST_CASE("extents never overlap and a slab in use serves one job") {
-  const bool ok = rc::check([] {
+  const bool ok = Holds("extents never overlap", [] {
     ExtentAllocator allocator({4 * kUnit, 8 * kUnit, 2 * kUnit});
     std::vector<Held> held;
     const int steps = *rc::gen::inRange(1, 40);

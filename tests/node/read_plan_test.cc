@@ -1,11 +1,10 @@
 #include "daemon/node/read_plan.h"
 
-#include <rapidcheck.h>
-
 #include <set>
 
 #include "storage/file_system/file_system.h"
 #include "tests/catch.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
@@ -113,7 +112,7 @@ void CheckReads(const Case& given, const std::vector<PlannedRead>& reads) {
 }
 
 TEST_CASE("invariant 5: planned reads hold each wanted chunk once, and each block once") {
-  const bool ok = rc::check([] {
+  const bool ok = Holds("planned reads", [] {
     const Case given = AnyCase();
     absl::StatusOr<std::vector<PlannedRead>> reads =
         PlanReads(given.plan, given.layouts, kReadBytes);

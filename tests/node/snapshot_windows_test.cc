@@ -1,12 +1,11 @@
 #include "daemon/node/snapshot_windows.h"
 
-#include <rapidcheck.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "daemon/node/extent_allocator.h"
 #include "tests/catch.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
@@ -35,7 +34,7 @@ TEST_CASE("ranks whose images are smaller than two windows leave the rest to the
 }
 
 TEST_CASE("whatever the images: what is expected fits into the arena, and hardly more would") {
-  const bool ok = rc::check([] {
+  const bool ok = Holds("snapshot windows", [] {
     const auto images = *rc::gen::nonEmpty(
         rc::gen::container<std::vector<uint64_t>>(rc::gen::inRange<uint64_t>(1, 9 * kMiB)));
     const uint64_t small_bytes = *rc::gen::inRange<uint64_t>(0, 2 * kMiB);

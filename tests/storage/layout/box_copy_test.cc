@@ -6,7 +6,7 @@
 
 #include "tests/catch.h"
 #include "tests/storage/layout/marks.h"
-#include "tests/storage/property.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {

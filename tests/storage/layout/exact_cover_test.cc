@@ -5,7 +5,7 @@
 #include "storage/layout/box.h"
 #include "tests/catch.h"
 #include "tests/storage/layout/marks.h"
-#include "tests/storage/property.h"
+#include "tests/property.h"
 
 namespace ckptd {
 namespace {
