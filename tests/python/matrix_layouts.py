@@ -47,6 +47,7 @@ TENSORS = {
     "flags": ((3, 3), torch.bool),
     "bytes": ((10, 7), torch.float8_e4m3fn),
     "complex": ((5, 4), torch.complex128),
+    "half as complex": ((3, 7), torch.complex64),
     "empty": ((0, 4), torch.float32),
     "scalar": ((), torch.float32),
     "large": ((1031, 257), torch.float32),  # over 1 MiB: no small content

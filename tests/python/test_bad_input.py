@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 import ckptd
 from trainer_process import Trainer, Trainers, new_name
+from trainer_state import REPLICATED_SHAPE, SHARDED_SHAPE
 from waiting import ranks_in, until
 
 OTHER_USER = 65534  # nobody
@@ -190,7 +191,7 @@ def test_a_job_name_that_is_no_safe_folder_name_is_refused_and_makes_no_folder(
         for call in ("save", "load"):
             with raises(ckptd.InvalidArgument, "job"):
                 getattr(lone, call)(name, 1)
-        with pytest.raises(ckptd.Error):
+        with raises((ckptd.InvalidArgument, ckptd.NotFound), "job"):
             lone.remove(name, 1)
     assert set(os.listdir(daemon.store)) == before
 
@@ -214,13 +215,23 @@ def flip(path, offset):
     path.write_bytes(content)
 
 
-def test_a_flipped_byte_in_a_data_file_names_the_file_and_hands_nothing_over(saved, daemon, job):
+def values_after_failed_load(client, _mesh, job, step):
+    """The error's text, and what the state's values are then."""
+    state = {"sharded": torch.zeros(SHARDED_SHAPE), "replicated": torch.zeros(REPLICATED_SHAPE),
+             "step": "untouched", "own": "untouched"}
+    with pytest.raises((ckptd.DataLoss, ckptd.Aborted)) as raised:
+        client.load(job, step, state)
+    return str(raised.value), [state["step"], state["own"]]
+
+
+def test_a_flipped_byte_in_a_data_file_names_the_file_and_leaves_all_values_as_they_were(
+        saved, daemon, job):
     saved.each("save_durably", job, 3)
     damaged = max((daemon.store / job / "step-3").glob("data-*"), key=lambda p: p.stat().st_size)
     flip(damaged, damaged.stat().st_size // 2)
-    for error in saved.errors("load", job, 3):
-        assert isinstance(error, (ckptd.DataLoss, ckptd.Aborted))
-        assert damaged.name in str(error)
+    for error, values in saved.each("run", values_after_failed_load, job, 3):
+        assert damaged.name in error
+        assert values == ["untouched"] * 2
     verified = daemon.ckptctl("verify", job, 3)
     assert verified.returncode != 0 and damaged.name in verified.stdout + verified.stderr
 
