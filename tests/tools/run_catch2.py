@@ -1,5 +1,6 @@
 """Runs every C++ test program that a build folder registered with CTest, two at a
-time, and counts their test cases. A program that dies counts as one failed test."""
+time, and counts their test cases. A program that dies counts as one failed test. Cases
+tagged [root] are skipped where this runs as another user, [not root] where as root."""
 
 import argparse
 import concurrent.futures
@@ -10,6 +11,7 @@ import subprocess
 import xml.etree.ElementTree as xml
 
 TIMEOUT_SECONDS = 1200
+SKIPPED_TAG = "[not root]" if os.geteuid() == 0 else "[root]"
 
 
 def registered_tests(build):
@@ -41,11 +43,17 @@ def failed_cases(report):
     return lines
 
 
+def count_skipped(command):
+    listing = subprocess.run([*command, "--list-test-names-only", SKIPPED_TAG],
+                             capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    return len(listing.stdout.splitlines())
+
+
 def run_program(name, command, results):
     """(name, passed, failed, lines that explain what failed)"""
     report_path = results / f"{name}.xml"
     try:
-        process = subprocess.run([*command, "-r", "xml", "-o", str(report_path)],
+        process = subprocess.run([*command, f"~{SKIPPED_TAG}", "-r", "xml", "-o", str(report_path)],
                                  capture_output=True, text=True, errors="replace",
                                  timeout=TIMEOUT_SECONDS)
         output, status = process.stdout + process.stderr, process.returncode
@@ -76,17 +84,20 @@ def main():
     options = parser.parse_args()
     folder = options.results / f"catch2-{options.name.replace('+', 'p')}"
     folder.mkdir(parents=True, exist_ok=True)
+    commands = dict(registered_tests(options.build))
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         runs = [pool.submit(run_program, name, command, folder)
-                for name, command in registered_tests(options.build)]
+                for name, command in commands.items()]
         for run in concurrent.futures.as_completed(runs):
             name, passed, failed, lines = run.result()
+            skipped = count_skipped(commands[name])
+            note = f" ({skipped} skipped)" if skipped else ""
             title = f"{options.name}: {name}"
-            print(f"{title:<34} {passed:>6} passed, {failed} failed", flush=True)
+            print(f"{title:<34} {passed:>6} passed, {failed} failed{note}", flush=True)
             for line in lines:
                 print("     |", line.replace("\n", "\n     | "), flush=True)
             count = options.results / f"{folder.name}-{name}.count"
-            count.write_text(f"{passed} {failed}\n")
+            count.write_text(f"{passed} {failed} {skipped}\n")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def main():
     for folder in filter(lambda name: pathlib.Path(name).is_dir(), FOLDERS):
         passed, failed, skipped = run_folder(options.python, folder, options.results)
         name = folder.replace("/", "-")
-        (options.results / f"{name}.count").write_text(f"{passed} {failed}\n")
+        (options.results / f"{name}.count").write_text(f"{passed} {failed} {skipped}\n")
         note = f" ({skipped} skipped)" if skipped else ""
         print(f"{folder:<34} {passed:>6} passed, {failed} failed{note}", flush=True)
 
