@@ -155,7 +155,7 @@ TEST_CASE("reserved space does not change a file's size") {
 TEST_CASE("files have mode 0640 and directories 0750, whatever the umask") {
   TemporaryDirectory directory;
   const auto files = MakePosixFileSystem();
-  const mode_t umask_before = ::umask(0777);
+  const mode_t umask_before = ::umask(0077);
   const absl::Status made = files->CreateDirectories(directory.path(), "job/step-1", Self());
   const auto file = files->Create(directory / "job/step-1/data", Options());
   const absl::Status committed =
