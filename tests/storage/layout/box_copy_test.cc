@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "tests/catch.h"
-#include "tests/storage/layout/marks.h"
 #include "tests/property.h"
+#include "tests/storage/layout/marks.h"
 
 namespace ckptd {
 namespace {

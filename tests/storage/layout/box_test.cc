@@ -4,8 +4,8 @@
 
 #include "storage/layout/data_type.h"
 #include "tests/catch.h"
-#include "tests/storage/layout/marks.h"
 #include "tests/property.h"
+#include "tests/storage/layout/marks.h"
 
 namespace ckptd {
 namespace {
